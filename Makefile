@@ -1,0 +1,41 @@
+# Every target sets up what it needs: a machine with Python 3.11+ and pip is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-slow lint types bench clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## Create .venv and install fedrec with pinned versions (does nothing the second time)
+
+quickstart: $(STAMP) ## Get MovieLens-100K, run the main job, print a table
+	@$(BIN)/fedrec quickstart
+
+test: lint types ## Run ruff, mypy (strict) and the tests
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP) ## Run the long checks
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) ## Run ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Run mypy, strict on src
+	$(BIN)/mypy
+
+bench: $(STAMP) ## Measure speed
+	$(BIN)/fedrec bench
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist src/*.egg-info

@@ -1,0 +1,5 @@
+"""``python -m fedrec``."""
+
+from fedrec.cli import main
+
+main()

@@ -1,0 +1,29 @@
+"""The command line: one sentence and exit code 2 for a mistake, a traceback only with --debug."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from fedrec.errors import FedrecError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of ``fedrec``."""
+    from fedrec.cli.app import app
+
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        app(words, standalone_mode=True)
+    except FedrecError as error:
+        if debug:
+            raise
+        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,18 @@
+"""All commands in one place."""
+
+from __future__ import annotations
+
+import typer
+
+from fedrec.cli import data, inspect, judge, train
+
+app = typer.Typer(
+    name="fedrec",
+    help="Federated recommendation: train, judge and use recommenders that never collect what people did.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
+for module in (train, inspect, judge):
+    module.register(app)

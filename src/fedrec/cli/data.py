@@ -1,0 +1,66 @@
+"""``fedrec data``: list, get, stats."""
+
+from __future__ import annotations
+
+import typer
+from rich.table import Table
+
+from fedrec.cli.common import DataDirOption, JsonOption, err, out, print_json, read_data
+from fedrec.data import catalogue, filter_interactions, stats
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("list")
+def list_sets(as_json: JsonOption = False) -> None:
+    """List the known data sets."""
+    if as_json:
+        print_json({name: {"title": e.title, "terms": e.terms} for name, e in catalogue.items()})
+        return
+    table = Table("name", "what", "users", "items", "rows", "time")
+    for name, entry in catalogue.items():
+        counts = [f"{n:,}" for n in (entry.users, entry.items, entry.rows)]
+        table.add_row(name, entry.title, *counts, "yes" if entry.timestamps else "no")
+    out.print(table)
+    out.print("Terms of use: fedrec data list --json. Get one with: fedrec data get NAME")
+
+
+@app.command()
+def get(name: str, data_dir: DataDirOption = None) -> None:
+    """Find or download a data set and say what is in it."""
+    data, _ = read_data(name, data_dir)
+    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", highlight=False)
+    if data.terms:
+        err.print(f"Terms: {data.terms}", highlight=False, soft_wrap=True)
+
+
+@app.command("stats")
+def show_stats(
+    name: str,
+    data_dir: DataDirOption = None,
+    min_interactions: int = typer.Option(
+        10, min=1, help="Users with fewer rows are dropped in the filtered counts."
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """Count users, items and rows, raw and after the papers' filter."""
+    data, _ = read_data(name, data_dir)
+    kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
+    found = {
+        "data": data.name,
+        "raw": stats(data),
+        "filtered": {"min_interactions": min_interactions} | stats(kept),
+    }
+    if as_json:
+        print_json(found | {key: found["raw"][key] for key in ("users", "items", "rows")})
+        return
+    table = Table("", "raw", f"users with >= {min_interactions} rows")
+    for key, value in found["raw"].items():
+        table.add_row(key.replace("_", " "), _text(value), _text(found["filtered"][key]))
+    out.print(table)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,64 @@
+"""``fedrec methods`` and ``fedrec protocols``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from fedrec import methods
+from fedrec.cli.common import JsonOption, out, print_json
+from fedrec.protocol.presets import PRESETS, SUMMARIES
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("methods")(list_methods)
+    app.command("protocols")(list_protocols)
+
+
+def list_methods(as_json: JsonOption = False) -> None:
+    """List the methods and what each keeps private, uploads and stores on the server."""
+    rows = [_describe(name) for name in methods.names()]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("method", "what", "private on the client", "uploaded", "kept by the server")
+    for row in rows:
+        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["server"])
+    out.print(table)
+
+
+def _describe(name: str) -> dict[str, Any]:
+    kind = methods.find(name)
+    return {
+        "name": name,
+        "title": kind.title,
+        "paper": kind.paper,
+        "private": kind.private,
+        "uploaded": kind.uploaded,
+        "server": kind.server_keeps,
+        "settings": kind.configure({}).model_dump(mode="json"),
+    }
+
+
+def list_protocols(as_json: JsonOption = False) -> None:
+    """List the protocols, every choice they make, and whether they leak."""
+    if as_json:
+        print_json(
+            {
+                name: p.model_dump(mode="json") | {"leaks": p.leaks, "why": list(p.leak_reasons)}
+                for name, p in PRESETS.items()
+            }
+        )
+        return
+    table = Table("protocol", "leaks", "what")
+    for name, preset in PRESETS.items():
+        why = (
+            f"{SUMMARIES[name]}. {'; '.join(preset.leak_reasons).capitalize()}"
+            if preset.leaks
+            else SUMMARIES[name]
+        )
+        table.add_row(name, "[red]yes[/red]" if preset.leaks else "no", why)
+    out.print(table)

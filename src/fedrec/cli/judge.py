@@ -1,0 +1,106 @@
+"""``fedrec audit`` and ``fedrec quickstart``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from fedrec.cli.common import (
+    DataDirOption,
+    DataOption,
+    JsonOption,
+    SeedOption,
+    err,
+    out,
+    print_json,
+    read_data,
+)
+from fedrec.cli.train import result_table
+from fedrec.errors import ConfigError, DataError
+from fedrec.evaluation.audit import audit, default_protocols
+from fedrec.federation.run import train
+from fedrec.methods import create
+from fedrec.protocol import preset
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("audit")(audit_command)
+    app.command("quickstart")(quickstart)
+
+
+def audit_command(
+    data: DataOption = "ml-100k",
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Protocol to audit; repeat it. Default: all.")
+    ] = None,
+    rounds: Annotated[str, typer.Option(help="Rounds after which to look, comma separated.")] = "1,10,100",
+    seed: SeedOption = 0,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Does a protocol give its test items away to a scorer that learns nothing?"""
+    try:
+        numbers = sorted({int(word) for word in rounds.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1:
+        raise ConfigError(f"--rounds takes positive numbers separated by commas, not '{rounds}'.")
+    chosen = protocol or default_protocols()
+    for name in chosen:
+        preset(name)
+    interactions, _ = read_data(data, data_dir)
+    with Progress(console=err, transient=True) as bar:
+        tasks = {name: bar.add_task(f"audit of {name}", total=numbers[-1]) for name in chosen}
+        report = audit(
+            chosen,
+            interactions,
+            rounds=numbers,
+            seed=seed,
+            progress=lambda name, n: bar.update(tasks[name], completed=n),
+        )
+    if as_json:
+        print_json(report)
+        return
+    table = Table(
+        "protocol",
+        "rounds",
+        "HR@10",
+        "NDCG@10",
+        "full HR@10",
+        "full NDCG@10",
+        title=f"A scorer that only counts its negatives, {data}",
+    )
+    for name, found in report["protocols"].items():
+        for number, values in found["rounds"].items():
+            cells = [
+                values.get(kind, {}).get(metric)
+                for kind in ("sampled", "full")
+                for metric in ("hr@10", "ndcg@10")
+            ]
+            table.add_row(name, number, *["-" if v is None else f"{v:.4f}" for v in cells])
+    out.print(table)
+    for name, found in report["protocols"].items():
+        colour = "red" if found["leaks"] else "green"
+        out.print(f"[{colour}]{name}[/{colour}]: {found['verdict']}", soft_wrap=True)
+
+
+def quickstart(data_dir: DataDirOption = None, seed: SeedOption = 0) -> None:
+    """Get MovieLens-100K, train, and print a table."""
+    try:
+        interactions, source = read_data("ml-100k", data_dir)
+    except DataError as error:
+        err.print(f"{error} Using the embedded demonstration data instead.", soft_wrap=True)
+        interactions, source = read_data("demo", None)
+    results = []
+    for protocol in ("honest", "paper"):
+        split = preset(protocol).split(interactions, seed)
+        for name in ("random", "popularity"):
+            run = train(
+                create(name, protocol=protocol, data=interactions.name), split, seed=seed, source=source
+            )
+            results.append(run.result)
+    out.print(result_table(results))

@@ -1,0 +1,105 @@
+"""Which rows take part, and the numbers that describe a data set."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrec.data.interactions import Ids, Interactions
+from fedrec.errors import ConfigError, DataError, unknown
+
+Duplicates = Literal["keep", "merge"]
+Count = Literal["rows", "pairs"]
+
+
+def filter_interactions(
+    data: Interactions,
+    *,
+    min_per_user: int = 0,
+    count: Count = "rows",
+    positive_only: bool = False,
+    duplicates: Duplicates = "keep",
+) -> Interactions:
+    """The rows that remain, in their order; ids are coded anew in order of first appearance.
+
+    First go rows with a rating of 0 (``positive_only``; where there are no ratings all rows stay, for the row
+    itself is the observation). Then ``"merge"`` leaves the earliest row of every (user, item) pair: the
+    oldest, and the first in the file among equals. Last go users with fewer than ``min_per_user`` of the
+    remaining rows, or of their distinct pairs if ``count="pairs"``.
+    """
+    if duplicates not in ("keep", "merge"):
+        raise ConfigError(unknown("duplicates rule", duplicates, ("keep", "merge")))
+    if count not in ("rows", "pairs"):
+        raise ConfigError(unknown("count", count, ("rows", "pairs")))
+    rows = np.arange(len(data))
+    if positive_only and data.ratings is not None:
+        rows = rows[data.ratings > 0]
+    if duplicates == "merge":
+        rows = _earliest_of_pairs(data, rows)
+    counted = _earliest_of_pairs(data, rows) if count == "pairs" else rows
+    per_user = np.bincount(data.users[counted], minlength=data.n_users)
+    rows = rows[per_user[data.users[rows]] >= min_per_user]
+    if not len(rows):
+        raise DataError(
+            f"{data.name}: no row is left after filtering (min_per_user={min_per_user}, "
+            f"positive_only={positive_only}); relax the filter."
+        )
+    return take(data, rows)
+
+
+def stats(data: Interactions) -> dict[str, Any]:
+    """Counts of a data set; ``newest_ties`` counts users whose newest timestamp stands in several rows."""
+    per_user = np.bincount(data.users, minlength=data.n_users)
+    pairs = len(np.unique(_pairs(data, np.arange(len(data)))))
+    return {
+        "users": data.n_users,
+        "items": data.n_items,
+        "rows": len(data),
+        "distinct_pairs": pairs,
+        "sparsity": 1.0 - pairs / (data.n_users * data.n_items),
+        "min_per_user": int(per_user.min()),
+        "mean_per_user": float(per_user.mean()),
+        "max_per_user": int(per_user.max()),
+        "has_timestamps": data.timestamps is not None,
+        "newest_ties": _newest_ties(data),
+    }
+
+
+def _pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return data.users[rows].astype(np.int64) * data.n_items + data.items[rows]
+
+
+def _earliest_of_pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    if data.timestamps is not None:
+        rows = rows[np.argsort(data.timestamps[rows], kind="stable")]
+    _, first = np.unique(_pairs(data, rows), return_index=True)
+    return np.sort(rows[first])
+
+
+def take(data: Interactions, rows: NDArray[np.int64]) -> Interactions:
+    """The given rows, with ids coded anew in order of first appearance."""
+    users, user_ids = _recode(data.users[rows], data.user_ids)
+    items, item_ids = _recode(data.items[rows], data.item_ids)
+    ratings = None if data.ratings is None else data.ratings[rows]
+    timestamps = None if data.timestamps is None else data.timestamps[rows]
+    return Interactions(users, items, ratings, timestamps, user_ids, item_ids, data.name, data.terms)
+
+
+def _recode(codes: NDArray[np.int32], ids: Ids) -> tuple[NDArray[np.int32], Ids]:
+    old, first = np.unique(codes, return_index=True)
+    old = old[np.argsort(first)]
+    new = np.empty(len(ids), np.int32)
+    new[old] = np.arange(len(old), dtype=np.int32)
+    kept: Any = tuple(ids[code] for code in old.tolist())
+    return new[codes], kept
+
+
+def _newest_ties(data: Interactions) -> int | None:
+    if data.timestamps is None:
+        return None
+    newest = np.full(data.n_users, np.iinfo(np.int64).min)
+    np.maximum.at(newest, data.users, data.timestamps)
+    at_newest = data.users[data.timestamps == newest[data.users]]
+    return int((np.bincount(at_newest, minlength=data.n_users) > 1).sum())

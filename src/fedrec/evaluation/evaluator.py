@@ -1,0 +1,126 @@
+"""Holds the validation and test items and turns scores into per-client metric values.
+
+A trainer never sees an evaluator: it only offers a function from client numbers to scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedrec.data.training import Ragged
+from fedrec.evaluation.metrics import compute
+from fedrec.evaluation.ranking import candidate_ranks, check_finite, full_ranks, top_items
+from fedrec.protocol.split import HeldOut, Split
+
+Part = Literal["validation", "test"]
+Scorer = Callable[[Tensor], Tensor]
+"""Scores [c, items] of the clients with the given numbers [c]."""
+Values = dict[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Per-client values of every metric; NaN for a client without held-out items."""
+
+    sampled: Values = field(default_factory=dict)
+    full: Values = field(default_factory=dict)
+
+    def means(self) -> dict[str, dict[str, float]]:
+        """Mean over clients, by ranking and metric."""
+        rankings = {"sampled": self.sampled, "full": self.full}
+        return {
+            kind: {name: float(np.nanmean(v)) for name, v in values.items()}
+            for kind, values in rankings.items()
+        }
+
+
+class Evaluator:
+    """Ranks held-out items exactly, chunk by chunk, on the device the scores live on."""
+
+    def __init__(self, split: Split, device: torch.device | str = "cpu", *, logits: bool = True) -> None:
+        """Prepare the held-out items of ``split`` for scores on ``device``.
+
+        Only ``logits`` are squashed where the protocol ranks sigmoids; counts and the like are ranked as they are.
+        """
+        self.split = split
+        self._squash = logits and split.protocol.scores == "sigmoid"
+        self.device = torch.device(device)
+        n_items = split.data.n_items
+        self.chunk = max(1, (1 << 20 if self.device.type == "cpu" else 1 << 26) // n_items)
+        self._train = self._table(split.training.positives)
+        self._parts: dict[str, tuple[HeldOut, Tensor, Tensor | None]] = {}
+        for name, held in (("validation", split.validation), ("test", split.test)):
+            drawn = (
+                None if held.candidates is None else torch.from_numpy(held.candidates).long().to(self.device)
+            )
+            self._parts[name] = held, self._table(held.items), drawn
+
+    def _table(self, lists: Ragged) -> Tensor:
+        """The lists as one int64 table padded with -1."""
+        table = np.full((len(lists), max(1, int(lists.counts.max(initial=0)))), -1, np.int64)
+        place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.counts)
+        table[lists.owners, place] = lists.values
+        return torch.from_numpy(table).to(self.device)
+
+    def chunks(self, order: Tensor | None = None) -> Iterable[Tensor]:
+        """Client numbers, in the given order, in blocks whose scores fit the cache (CPU) or fill the device."""
+        clients = torch.arange(self.split.data.n_users) if order is None else order
+        return clients.split(self.chunk)
+
+    def evaluate(self, scorer: Scorer, *wanted: Part, order: Tensor | None = None) -> dict[Part, Evaluation]:
+        """Metric values of the wanted parts; clients are scored once for all of them, in ``order`` where that is faster."""
+        n = self.split.data.n_users
+        done = {part: Evaluation() for part in wanted}
+        for clients in self.chunks(order):
+            scores = self._scores(scorer, clients)
+            for part in wanted:
+                blocks = self._evaluate(scores, clients.to(self.device), part)
+                for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
+                    for name, value in block.items():
+                        values.setdefault(name, np.empty(n))[clients.numpy()] = value
+        return done
+
+    def top(self, scorer: Scorer, k: int = 10) -> Tensor:
+        """The ``k`` best new items of every client (training items left out), int64 [n, k], -1 is padding."""
+        lists = []
+        for clients in self.chunks():
+            scores = self._scores(scorer, clients)
+            masked = self._mask(scores, clients.to(self.device), "validation")
+            lists.append(top_items(scores, masked, k, clients).cpu())
+        return torch.cat(lists)
+
+    def _scores(self, scorer: Scorer, clients: Tensor) -> Tensor:
+        scores = scorer(clients)
+        check_finite(scores, clients)
+        return torch.sigmoid(scores.float()) if self._squash else scores
+
+    def _mask(self, scores: Tensor, clients: Tensor, part: Part) -> Tensor:
+        masked = torch.zeros(scores.shape[0], scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
+        lists = [self._train[clients]]
+        if part == "test":
+            lists.append(self._parts["validation"][1][clients])
+        for items in lists:
+            masked.scatter_(1, items.where(items >= 0, scores.shape[1]), True)
+        return masked[:, :-1]
+
+    def _evaluate(self, scores: Tensor, clients: Tensor, part: Part) -> tuple[Values, Values]:
+        protocol = self.split.protocol
+        _, targets, candidates = self._parts[part]
+        targets = targets[clients]
+        sampled: Values = {}
+        if candidates is not None:
+            better, tied = candidate_ranks(scores, targets[:, 0], candidates[clients], clients)
+            sampled = _numpy(compute(protocol.metrics, better, tied, ties=protocol.rank_ties))
+        better, tied = full_ranks(scores, targets, self._mask(scores, clients, part), clients)
+        return sampled, _numpy(compute(protocol.full_metrics, better, tied, ties=protocol.rank_ties))
+
+
+def _numpy(values: dict[str, Tensor]) -> Values:
+    return {name: value.cpu().numpy() for name, value in values.items()}

@@ -1,0 +1,1 @@
+"""The engine: arrows, rounds, cohorts, client state, privacy stages, checkpoints."""

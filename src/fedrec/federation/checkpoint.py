@@ -1,0 +1,65 @@
+"""Checkpoints: safetensors and JSON, complete or ignored. The last two are kept, so one cut short costs nothing.
+
+``checkpoints/000040/`` holds the state after 40 rounds; ``checkpoint.json`` is written last and carries the size and a
+checksum of every other file, so that a folder without it, or whose files do not match it, is not a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedrec.federation.files import write_json, write_tensors
+
+KEEP = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """State after some rounds."""
+
+    tensors: dict[str, dict[str, Tensor]]  # file name -> tensors
+    record: dict[str, Any]
+
+
+def save(folder: Path, rounds: int, tensors: dict[str, dict[str, Tensor]], record: dict[str, Any]) -> None:
+    """Write the checkpoint of ``rounds`` finished rounds and drop all but the newest ones."""
+    place = folder / f"{rounds:06d}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    files = {}
+    for name, group in tensors.items():
+        path = place / f"{name}.safetensors"
+        write_tensors(path, group)
+        files[path.name] = _checksum(path)
+    write_json(place / "checkpoint.json", {"files": files, "record": record})
+    for old in sorted(folder.iterdir())[:-KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole, or None."""
+    for place in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []:
+        try:
+            content = json.loads((place / "checkpoint.json").read_text())
+            if all(_checksum(place / name) == [*known] for name, known in content["files"].items()):
+                tensors = {Path(name).stem: load_file(place / name) for name in content["files"]}
+                return Checkpoint(tensors, content["record"])
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
+
+
+def _checksum(path: Path) -> list[int]:
+    value, size = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            value, size = zlib.crc32(block, value), size + len(block)
+    return [size, value]

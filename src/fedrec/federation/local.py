@@ -1,0 +1,232 @@
+"""Local training of a cohort: every client runs its own optimiser on its own batches, all clients at once.
+
+The readable path is ``fit``: any loss, any device, gradients by autograd. ``fit_mf`` is matrix factorisation,
+which on a CPU runs in a compiled kernel that computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, softplus
+
+from fedrec.federation import streams
+from fedrec.federation.kernels.mf import train_mf
+from fedrec.federation.samples import Samples
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's customary constants
+
+Params = dict[str, Tensor]
+Optimizer = Literal["adam", "sgd"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step per batch: a fresh forward pass, then a joint update of the named parameters."""
+
+    names: Sequence[str]
+    lr: float | Mapping[str, float]  # one rate, or one per name
+    optimizer: Optimizer = "adam"
+    weight_decay: float = 0.0  # added to the gradient as weight_decay * parameter
+    lr_decay: float = 1.0  # factor on the rate after every batch
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The current batch of ``c`` clients, padded to ``b`` samples."""
+
+    clients: Tensor  # [c] int64
+    items: Tensor  # [c, b] int32
+    slots: Tensor  # [c, b] int32
+    labels: Tensor  # [c, b] float32
+    mask: Tensor  # [c, b] bool: False is padding
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of ``values`` [c, b] over each client's valid samples."""
+        return torch.where(self.mask, values, 0).sum(1) / self.mask.sum(1)
+
+    def bce(self, logits: Tensor) -> Tensor:
+        """Each client's mean binary cross-entropy of ``logits`` [c, b]."""
+        # For labels 0 and 1. Unlike torch's own form its gradient stays exact for confident negatives, too.
+        return self.mean(softplus((1 - 2 * self.labels) * logits))
+
+
+Loss = Callable[[Params, Batch], Tensor]
+
+
+def fit(
+    params: Params,
+    loss: Loss,
+    samples: Samples,
+    *,
+    epochs: int,
+    batch_size: int,
+    steps: Sequence[Step],
+    early_stop_tol: float = 0.0,
+) -> Tensor:
+    """Train ``params`` in place and return each client's mean loss over its last epoch.
+
+    Every tensor of ``params`` has a leading client axis. ``loss`` gets the rows of the clients that have a
+    batch now and returns each one's mean loss; it must not mix clients. A client is done with an epoch after
+    its own last, possibly short batch: its parameters and optimiser state then rest. With several ``steps``
+    the loss of the last one is reported. After every epoch but the first a client stops for good when its
+    mean loss since the start of the call changed by less than ``early_stop_tol``, relatively. Clients sorted
+    by size, largest first, train on views; any other order costs copies.
+    """
+    counts = samples.counts
+    sizes = counts.cpu()
+    longest = int(sizes.max()) if len(sizes) else 0
+    running = sizes > 0
+    taken = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)  # batches per client
+    updates = [_Update(step, params) for step in steps]
+    samples_each = counts.clamp(min=1)
+    last = torch.zeros_like(taken)
+    total = torch.zeros_like(taken)
+    for epoch in range(epochs):
+        shuffled = _shuffle(samples, epoch)
+        epoch_sum = torch.zeros_like(taken)
+        for start in range(0, longest, batch_size):
+            who = _choose(running & (sizes > start), counts.device)
+            if who is None:
+                break
+            batch = _cut(samples, shuffled, who, start, min(start + batch_size, longest))
+            taken[who] += 1
+            for update in updates:
+                value = update(params, loss, batch, who, taken[who])
+            epoch_sum[who] += value * batch.mask.sum(1)
+        last = torch.where(running.to(counts.device), epoch_sum / samples_each, last)
+        if early_stop_tol > 0:
+            before = total / (samples_each * max(epoch, 1))
+            total += epoch_sum
+            change = total / (samples_each * (epoch + 1)) - before
+            if epoch > 0:
+                running &= (change.abs() / (before + 1e-5).abs() >= early_stop_tol).cpu()
+    return last.float()
+
+
+class _Update:
+    """One ``Step`` and the state of its optimiser."""
+
+    def __init__(self, step: Step, params: Params) -> None:
+        self.step = step
+        self.rates = {name: step.lr if isinstance(step.lr, float | int) else step.lr[name] for name in step.names}
+        if step.optimizer == "adam":
+            self.first = {name: torch.zeros_like(params[name]) for name in step.names}
+            self.second = {name: torch.zeros_like(params[name]) for name in step.names}
+            self.scratch = {name: torch.empty_like(params[name]) for name in step.names}
+
+    def __call__(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:
+        local = {name: value[who].detach() for name, value in params.items()}
+        for name in self.rates:
+            local[name].requires_grad_()
+        value = loss(local, batch)
+        gradients = torch.autograd.grad(value.sum(), [local[name] for name in self.rates])
+        with torch.no_grad():
+            for name, gradient in zip(self.rates, gradients, strict=True):
+                self._move(name, local[name].detach(), gradient, who, taken)
+                if not isinstance(who, slice):
+                    params[name][who] = local[name]
+        return value.detach()
+
+    def _move(self, name: str, param: Tensor, gradient: Tensor, who: Tensor | slice, taken: Tensor) -> None:
+        if self.step.weight_decay:
+            gradient = gradient.add(param, alpha=self.step.weight_decay)
+        taken = taken.view(-1, *[1] * (param.dim() - 1))
+        rate = self.rates[name] * self.step.lr_decay ** (taken - 1)
+        if self.step.optimizer == "sgd":
+            param.sub_(gradient * rate.to(param.dtype))
+            return
+        first, second = self.first[name][who], self.second[name][who]
+        first.lerp_(gradient, 1 - BETA1)
+        second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        if not isinstance(who, slice):
+            self.first[name][who], self.second[name][who] = first, second
+        scale = (1 / (1 - BETA2**taken).sqrt()).to(param.dtype)
+        rate = (rate / (1 - BETA1**taken)).to(param.dtype)
+        move = torch.sqrt(second, out=self.scratch[name][: len(param)]).mul_(scale).add_(EPS)
+        param.sub_(torch.div(first, move, out=move).mul_(rate))
+
+
+def _shuffle(samples: Samples, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+    width = samples.items.shape[1]
+    order = streams.epoch_orders(samples.seed, samples.round, samples.clients, epoch, samples.counts, width)
+    return samples.items.gather(1, order), samples.slots.gather(1, order), samples.labels.gather(1, order)
+
+
+def _choose(active: Tensor, device: torch.device) -> Tensor | slice | None:
+    """The active clients: a slice (a view, no copies) where they are the first ones, else their places."""
+    n = int(active.sum())
+    if n == 0:
+        return None
+    return slice(0, n) if bool(active[:n].all()) else active.nonzero().squeeze(1).to(device)
+
+
+def _cut(
+    samples: Samples, shuffled: tuple[Tensor, Tensor, Tensor], who: Tensor | slice, start: int, stop: int
+) -> Batch:
+    items, slots, labels = (x[who, start:stop] for x in shuffled)
+    places = torch.arange(start, stop, device=samples.counts.device)
+    return Batch(samples.clients[who], items, slots, labels, places < samples.counts[who, None])
+
+
+def lookup(block: Tensor, slots: Tensor) -> Tensor:
+    """Rows ``slots`` [c, b] of each client's own ``block`` [c, R, d]: [c, b, d], differentiable."""
+    c, r, d = block.shape
+    first = torch.arange(c, device=block.device) * r
+    return embedding(slots + first[:, None], block.reshape(c * r, d))
+
+
+def take_rows(table: Tensor, samples: Samples) -> Tensor:
+    """The rows the clients touch, [c, R, d], from a shared [m, d] or a personal [c, m, d] table."""
+    return embedding(samples.rows, table) if table.dim() == 2 else lookup(table, samples.rows)
+
+
+def put_rows(table: Tensor, samples: Samples, block: Tensor) -> None:
+    """Write ``block`` [c, R, d] into the personal ``table`` [c, m, d], in place and without the padding."""
+    places = torch.arange(samples.rows.shape[1], device=table.device)
+    client, row = (places < samples.row_counts[:, None]).nonzero(as_tuple=True)
+    table[client, samples.rows[client, row].long()] = block[client, row]
+
+
+def mf_loss(params: Params, batch: Batch) -> Tensor:
+    """Mean binary cross-entropy of the logits ``user . row``."""
+    rows = lookup(params["block"], batch.slots)
+    return batch.bce((rows @ params["user"].unsqueeze(2)).squeeze(2))
+
+
+def fit_mf(
+    user: Tensor,
+    block: Tensor,
+    samples: Samples,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    optimizer: Optimizer = "adam",
+    early_stop_tol: float = 0.0,
+) -> Tensor:
+    """Train user vectors [c, d] and touched rows [c, R, d] jointly, in place; returns last mean losses."""
+    if all(x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() for x in (user, block)):
+        return train_mf(
+            user,
+            block,
+            samples,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            optimizer=optimizer,
+            early_stop_tol=early_stop_tol,
+        )
+    return fit(
+        {"user": user, "block": block},
+        mf_loss,
+        samples,
+        epochs=epochs,
+        batch_size=batch_size,
+        steps=[Step(("user", "block"), lr, optimizer)],
+        early_stop_tol=early_stop_tol,
+    )

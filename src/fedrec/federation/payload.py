@@ -1,0 +1,93 @@
+"""What crosses an arrow: named arrays with a leading client axis, and how many bytes they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class RowUpdate:
+    """Change of the rows of an item table that a client touched; beyond ``counts`` the values are zero."""
+
+    rows: Tensor  # [c, R] int32: items
+    counts: Tensor  # [c] int64: valid rows per client
+    values: Tensor  # [c, R, d]
+    n_items: int
+
+    @property
+    def valid(self) -> Tensor:
+        """[c, R]: which entries are real rows."""
+        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.counts[:, None]
+
+    def flat(self) -> tuple[Tensor, Tensor]:
+        """Items [k] and values [k, d] of all real rows of all clients."""
+        valid = self.valid
+        return self.rows[valid].long(), self.values[valid]
+
+    def dense(self) -> Tensor:
+        """The whole table of changes, [c, m, d]."""
+        c, _, d = self.values.shape
+        table = self.values.new_zeros(c, self.n_items, d)
+        index = self.rows.long()[..., None].expand(-1, -1, d)
+        return table.scatter_add_(1, index, self.values * self.valid[..., None])
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A client's whole item table, and its change since the start of the round."""
+
+    value: Tensor  # [c, m, d]
+    update: RowUpdate | None = None
+
+
+Part = Tensor | RowUpdate | Table
+Payload = dict[str, Part]
+"""In an upload every part is a change since the start of the round; only a ``Table`` carries the value itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What a cohort sends to the server."""
+
+    clients: Tensor  # [c] int64
+    weights: Tensor  # [c] float32: training positives, the usual data weight
+    parts: Payload
+
+
+def tensor(payload: Payload, name: str) -> Tensor:
+    """The plain tensor of that name."""
+    part = payload[name]
+    assert isinstance(part, Tensor)
+    return part
+
+
+def row_update(payload: Payload, name: str) -> RowUpdate:
+    """The row update of that name."""
+    part = payload[name]
+    assert isinstance(part, RowUpdate)
+    return part
+
+
+def table(payload: Payload, name: str) -> Table:
+    """The table of that name."""
+    part = payload[name]
+    assert isinstance(part, Table)
+    return part
+
+
+def client_bytes(payload: Payload, clients: int) -> int:
+    """Bytes all ``clients`` of a cohort send or receive together; sparse rows count with their indices."""
+    total = 0
+    for part in payload.values():
+        if isinstance(part, RowUpdate):
+            row = part.values.shape[2] * part.values.element_size() + part.rows.element_size()
+            total += int(part.counts.sum()) * row
+        else:
+            value = part.value if isinstance(part, Table) else part
+            total += value[:1].numel() * value.element_size() * clients
+    return total

@@ -1,0 +1,297 @@
+"""Train a method on a split, and what comes out: metrics, recommendations, a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedrec.errors import ConfigError, DataError, FedrecError
+from fedrec.evaluation.evaluator import Evaluation
+from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
+from fedrec.evaluation.ranking import top_items
+from fedrec.federation.files import write_json, write_tensors
+from fedrec.federation.loop import Loop, Trainer, pack, unpack
+from fedrec.federation.memory import peak_mb
+from fedrec.federation.method import Method
+from fedrec.federation.privacy import Privacy, PrivacyStage
+from fedrec.protocol.split import Split
+
+
+@dataclass(eq=False)
+class Run:
+    """A trained method: results, per-client values, and a model that recommends."""
+
+    method: Method
+    split: Split
+    trainer: Trainer
+    result: dict[str, Any]
+    per_client: dict[str, Evaluation]
+
+    @property
+    def test(self) -> dict[str, dict[str, float]]:
+        """Test metrics at the selected round, by ranking."""
+        metrics: dict[str, dict[str, float]] = self.result["test"]
+        return metrics
+
+    def recommend(self, user: str | int, k: int = 10) -> list[tuple[str | int, float]]:
+        """The ``k`` best new items for a user, by original ids, with scores; training items are left out."""
+        data = self.split.data
+        key: str | int = user
+        if key not in data.user_index and str(user).lstrip("-").isdigit():
+            key = int(user) if isinstance(user, str) else str(user)
+        if key not in data.user_index:
+            raise DataError(
+                f"{data.name} has no user '{user}' after the {self.split.protocol.name} filter; give an id of the data set."
+            )
+        client = data.user_index[key]
+        scores = self.trainer.scores(torch.tensor([client])).cpu()
+        seen = torch.from_numpy(self.split.training.positives[client].astype(np.int64))
+        items = top_items(scores, (torch.zeros_like(seen), seen), k)[0]
+        return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
+
+    def save(self, folder: str | Path) -> None:
+        """Write result, per-client values and model to a folder; ``load_run`` reads it back."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        write_tensors(place / "per_client.safetensors", pack(self.per_client))
+        write_tensors(place / "model.safetensors", self.trainer.state())
+        write_json(place / "result.json", self.result)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is CUDA where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise ConfigError(f"unknown device '{name}'; use auto, cpu or cuda.")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("no CUDA device is available here; use --device cpu.")
+    return torch.device(name)
+
+
+def train(
+    method: Method,
+    split: Split,
+    *,
+    rounds: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    evaluate_every: int = 1,
+    checkpoint_every: int = 0,
+    resume: bool = False,
+    progress: bool = True,
+    privacy: Privacy | None = None,
+    store: str = "memory",
+    source: dict[str, Any] | None = None,
+) -> Run:
+    """Train ``method`` on the training view of ``split`` and evaluate it under the split's protocol.
+
+    ``out`` is the run folder (checkpoints, logs, result); ``store="disk"`` keeps client state in memory-mapped files
+    there; ``source`` is how to load the data again, for ``load_run``.
+    """
+    start = time.perf_counter()
+    place = resolve_device(device)
+    rounds = method.rounds if rounds is None else rounds
+    folder = Path(out) if out is not None else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume and (folder / "checkpoints").exists():
+            raise ConfigError(
+                f"{folder} already holds checkpoints; add --resume to continue them or choose another --out."
+            )
+    if store == "disk" and folder is None:
+        raise ConfigError("keeping client state on disk needs a run folder; give --out.")
+    stage = PrivacyStage(privacy, seed) if privacy is not None else None
+    trainer = method.make_trainer(
+        split.training,
+        seed=seed,
+        device=place,
+        privacy=stage,
+        store_folder=folder / "store" if folder and store == "disk" else None,
+    )
+    loop = Loop(
+        trainer,
+        split,
+        title=f"{method.name} on {split.data.name} ({split.protocol.name})",
+        device=place,
+        rounds=rounds,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        folder=folder,
+        progress=progress,
+        note=_privacy_note(stage),
+    )
+    identity = _identity(method, split, seed, stage, source)
+    if folder is not None:
+        _claim(folder, identity, resume)
+        loop.resume()
+    loop.run()
+    if not loop.final:  # resumed after the last round
+        loop.final = {
+            str(k): v for k, v in loop.evaluator.evaluate(trainer.scores, "validation", "test").items()
+        }
+    result = _result(method, split, loop, identity, stage, place, time.perf_counter() - start)
+    assert loop.best is not None
+    if loop.best.state is not None:
+        trainer.load_state(loop.best.state)
+    run = Run(method, split, trainer, result, loop.best.results)
+    if folder is not None:
+        run.save(folder)
+    return run
+
+
+def _privacy_note(stage: PrivacyStage | None) -> Any:
+    if stage is None:
+        return None
+
+    def note(rounds: int) -> str:
+        epsilon = stage.epsilon(rounds)
+        return "no privacy guarantee" if epsilon is None else f"epsilon {epsilon:.4g}"
+
+    return note
+
+
+def _identity(
+    method: Method, split: Split, seed: int, stage: PrivacyStage | None, source: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What makes a run this run: two runs with the same identity give the same numbers."""
+    config = method.describe_config()
+    text = json.dumps([method.name, config, stage.settings.model_dump() if stage else None], sort_keys=True)
+    return {
+        "method": method.name,
+        "data": split.data.name,
+        "protocol": split.protocol.name,
+        "leaks": split.protocol.leaks,
+        "leak_reasons": list(split.protocol.leak_reasons),
+        "seed": seed,
+        "config": config,
+        "config_hash": hashlib.sha256(text.encode()).hexdigest(),
+        "split_hash": split.hash,
+        "split_seed": split.seed,
+        "protocol_options": split.protocol.model_dump(mode="json"),
+        "source": source or {"name": split.data.name},
+    }
+
+
+def _claim(folder: Path, identity: dict[str, Any], resume: bool) -> None:
+    """Note in the folder which run it holds, and refuse to resume another one."""
+    path = folder / "run.json"
+    if resume and path.exists():
+        known = json.loads(path.read_text())
+        for key in ("method", "config_hash", "split_hash", "seed"):
+            if known.get(key) != identity[key]:
+                raise ConfigError(
+                    f"{folder} holds a run with another {key.replace('_', ' ')}; resume it with the same settings or use another --out."
+                )
+    write_json(path, identity)
+
+
+def _result(
+    method: Method,
+    split: Split,
+    loop: Loop,
+    identity: dict[str, Any],
+    stage: PrivacyStage | None,
+    device: torch.device,
+    total: float,
+) -> dict[str, Any]:
+    best, history = loop.best, loop.history
+    assert best is not None
+    rounds, seconds = history.rounds, history.seconds
+    work = sum(seconds.get(name, 0.0) for name in ("sampling", "training", "aggregation"))
+    per = max(1, history.trained_clients)
+    groups = sparsity_groups(split.training.positives.counts)
+    values = best.results["test"].sampled or best.results["test"].full
+    top = loop.evaluator.top(loop.trainer.scores, 10)
+    result = identity | {
+        "rounds": rounds,
+        "selected_round": best.round,
+        "selected_on": f"{split.protocol.select_on} {split.protocol.select_metric} ({split.protocol.select_ranking})",
+        "users": split.data.n_users,
+        "items": split.data.n_items,
+        "validation": _flat(best.results["validation"]),
+        "test": best.results["test"].means(),
+        "final": {"validation": _flat(loop.final["validation"]), "test": loop.final["test"].means()},
+        "groups": {name: [vars(g) for g in by_group(value, groups)] for name, value in values.items()},
+        "catalogue": {
+            "coverage@10": coverage(top, split.data.n_items),
+            "gini@10": gini(top, split.data.n_items),
+        },
+        "seconds": {"total": total, "per_round": work / max(1, rounds)} | {k: v for k, v in seconds.items()},
+        "clients_per_second": history.trained_clients / work if work else None,
+        "bytes": {
+            "up_per_client_round": history.bytes_up / per,
+            "down_per_client_round": history.bytes_down / per,
+            "up_total": history.bytes_up,
+            "down_total": history.bytes_down,
+        },
+        "private_state_mb": loop.trainer.private_bytes / 1e6,
+        "peak_memory_mb": peak_mb(device),
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "versions": _versions(),
+    }
+    if split.held_out_in_training:
+        result["held_out_in_training"] = split.held_out_in_training
+    if stage is not None:
+        result["privacy"] = stage.describe(rounds)
+    return result
+
+
+def _flat(evaluation: Evaluation) -> dict[str, Any]:
+    means = evaluation.means()
+    return (means["sampled"] or means["full"]) | {"full": means["full"]}
+
+
+def _versions() -> dict[str, str]:
+    names = ("fedrec", "torch", "numpy")
+    return {name: version(name) for name in names} | {
+        "python": platform.python_version(),
+        "platform": sys.platform,
+    }
+
+
+def read_result(folder: str | Path) -> dict[str, Any]:
+    """The result of a finished run."""
+    path = Path(folder) / "result.json"
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        hint = (
+            "its training has not finished; continue it with --resume."
+            if (Path(folder) / "run.json").exists()
+            else "give the folder that --out named."
+        )
+        raise FedrecError(f"{folder} holds no finished run: {hint}") from None
+    except ValueError as error:
+        raise FedrecError(f"{path} is not valid JSON ({error}); train again.") from None
+    return content
+
+
+def restore(
+    method: Method, split: Split, folder: str | Path, result: dict[str, Any], device: str = "cpu"
+) -> Run:
+    """A saved run with its model, on the split it was trained on."""
+    if split.hash != result["split_hash"]:
+        raise DataError(
+            f"the data behind {folder} has changed (split hash differs), so its model does not fit; train again."
+        )
+    trainer = method.make_trainer(
+        split.training, seed=result["seed"], device=resolve_device(device), privacy=None, store_folder=None
+    )
+    trainer.load_state(load_file(Path(folder) / "model.safetensors"))
+    per_client: dict[str, Tensor] = load_file(Path(folder) / "per_client.safetensors")
+    return Run(method, split, trainer, result, unpack(per_client))

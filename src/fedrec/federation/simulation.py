@@ -1,0 +1,165 @@
+"""One federation on one machine: rounds over cohorts of clients, with bytes and time counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrec.data.training import TrainingView
+from fedrec.errors import FedrecError
+from fedrec.federation.cohorts import SAMPLES, TABLES, cohorts, size_order
+from fedrec.federation.memory import check_fits
+from fedrec.federation.method import Method, Task
+from fedrec.federation.payload import State, Upload, client_bytes
+from fedrec.federation.privacy import PrivacyStage
+from fedrec.federation.sampling import Sampler
+from fedrec.federation.store import ClientStore
+from fedrec.federation.streams import Purpose
+
+
+@dataclass
+class RoundReport:
+    """What one round cost and gave."""
+
+    loss: float = float("nan")
+    clients: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)  # sampling, training, aggregation
+
+
+class Simulation:
+    """Runs a method round by round over all clients of a training view."""
+
+    def __init__(
+        self,
+        method: Method,
+        view: TrainingView,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        privacy: PrivacyStage | None = None,
+        store_folder: Path | None = None,
+        cohort_samples: int | None = None,
+    ) -> None:
+        """Set up server and clients; ``cohort_samples`` bounds the padded samples of a cohort (results do not depend on it)."""
+        self.method, self.view, self.privacy = method, view, privacy
+        self.device = torch.device(device)
+        self.logits = method.logits
+        counts = torch.from_numpy(view.positives.counts)
+        self.task = Task(view.n_clients, view.n_items, counts, seed, self.device)
+        self.sampler = Sampler(view, self.device)
+        self.cohort_samples = cohort_samples or SAMPLES[self.device.type]
+        self._order = size_order(counts)
+        self.store = ClientStore(self._order, store_folder)
+        first = method.client_state(self.task, self._order[:1])
+        self.private_bytes = view.n_clients * sum(t.numel() * t.element_size() for t in first.values())
+        check_fits(method, self.private_bytes, self.device, on_disk=store_folder is not None)
+        largest = max((t.numel() * t.element_size() for t in first.values()), default=1)
+        self._most = max(1, TABLES[self.device.type] // max(largest, 4 * view.n_items))
+        for chunk in self._order.split(self._most):
+            self.store.fill(chunk, method.client_state(self.task, chunk))
+        self.server = method.server_state(self.task)
+
+    def round(self, number: int) -> RoundReport:
+        """Run one round; ``number`` counts from 0."""
+        report = RoundReport()
+        losses: list[tuple[Tensor, Tensor]] = []
+        with _timed(report, "aggregation", self.device):
+            # Cohorts train while the method folds their uploads, so the time of both is taken apart below.
+            self.server = self.method.aggregate(self.server, self._uploads(number, report, losses), number)
+        report.seconds["aggregation"] -= sum(v for k, v in report.seconds.items() if k != "aggregation")
+        report.loss = self._mean_loss(losses, number)
+        return report
+
+    def _uploads(
+        self, number: int, report: RoundReport, losses: list[tuple[Tensor, Tensor]]
+    ) -> Iterator[Upload]:
+        method, task = self.method, self.task
+        rng = np.random.default_rng([task.seed, int(Purpose.PARTICIPATION), number])
+        chosen = method.participants(task, self.server, number, rng)
+        report.clients = len(chosen)
+        kinds = method.kinds(self.server, chosen)
+        sizes = task.counts * (1 + method.negatives)
+        server = self.server
+        for clients in cohorts(chosen, sizes, kinds, samples=self.cohort_samples, most=self._most):
+            with _timed(report, "sampling", self.device):
+                samples = self.sampler.draw(
+                    clients, negatives=method.negatives, seed=task.seed, round=method.sampling_round(number)
+                )
+            with _timed(report, "training", self.device):
+                payload = method.broadcast(server, clients)
+                report.bytes_down += client_bytes(payload, len(clients))
+                parts, loss = method.train(self.store.at(clients), payload, samples, number)
+                if self.privacy is not None:
+                    parts = self.privacy.apply(parts, clients.to(self.device), number)
+                report.bytes_up += client_bytes(parts, len(clients))
+            losses.append((clients, loss))
+            yield Upload(clients, task.counts[clients].to(self.device, torch.float32), parts)
+
+    def _mean_loss(self, losses: list[tuple[Tensor, Tensor]], number: int) -> float:
+        if not losses:
+            return float("nan")
+        clients, loss = torch.cat([c for c, _ in losses]), torch.cat([v for _, v in losses]).cpu()
+        if not bool(torch.isfinite(loss).all()):
+            client = int(clients[~torch.isfinite(loss)][0])
+            rate = getattr(self.method.config, "lr", None)
+            advice = f"lower lr (now {rate:g})" if rate else "check the settings"
+            raise FedrecError(
+                f"training diverged in round {number + 1}: the loss of client {client} is not finite; {advice}."
+            )
+        return float(loss.double().mean())
+
+    def scores(self, clients: Tensor) -> Tensor:
+        """Scores [c, m] of any clients with the current state."""
+        kinds = self.method.kinds(self.server, clients)
+        if kinds is None:
+            return self._scores(clients)
+        out = torch.empty(len(clients), self.task.n_items, device=self.device)
+        for value in torch.unique(kinds).tolist():
+            chosen = (kinds == value).nonzero()[:, 0].cpu()
+            out[chosen.to(self.device)] = self._scores(clients[chosen])
+        return out
+
+    def _scores(self, clients: Tensor) -> Tensor:
+        blocks = [
+            self.method.scores(self.store.at(part), self.method.broadcast(self.server, part))
+            for part in clients.split(self._most)
+        ]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+    @property
+    def client_order(self) -> Tensor:
+        """Clients in storage order, in which reading their state needs no copy."""
+        return self._order
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a later round depends on, by name."""
+        server = {f"server.{name}": value for name, value in self.server.items()}
+        return server | {f"clients.{name}": value for name, value in self.store.tensors.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from a saved state."""
+        self.server = {
+            k.removeprefix("server."): v.to(self.device) for k, v in state.items() if k.startswith("server.")
+        }
+        for name, stored in self.store.tensors.items():
+            stored.copy_(state[f"clients.{name}"])
+
+
+@contextmanager
+def _timed(report: RoundReport, name: str, device: torch.device) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        report.seconds[name] = report.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -1,0 +1,115 @@
+"""Private client state: one preallocated tensor per name, indexable by client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedrec.federation.payload import State
+from fedrec.federation.samples import Samples
+
+
+class ClientStore:
+    """The state of all clients, ordered so that the usual cohorts are contiguous and need no copy."""
+
+    def __init__(self, order: Tensor, folder: Path | None = None) -> None:
+        """``order`` lists the clients in storage order; with ``folder`` tensors live in memory-mapped files there."""
+        self.place = torch.empty_like(order)
+        self.place[order] = torch.arange(len(order))
+        self.folder = folder
+        self.tensors: State = {}
+
+    def fill(self, clients: Tensor, state: State) -> None:
+        """Set the state of some clients, allocating on first use."""
+        for name, values in state.items():
+            if name not in self.tensors:
+                self.tensors[name] = self._allocate(name, values)
+        self.at(clients).write(state)
+
+    def _allocate(self, name: str, like: Tensor) -> Tensor:
+        shape = (len(self.place), *like.shape[1:])
+        if self.folder is None:
+            return torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        size = torch.Size(shape).numel()
+        return torch.from_file(
+            str(self.folder / f"{name}.bin"), shared=True, size=size, dtype=like.dtype
+        ).view(shape)
+
+    def at(self, clients: Tensor) -> ClientState:
+        """The state of these clients, to read and to write."""
+        return ClientState(self.tensors, self.place[clients.cpu()])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of everything stored."""
+        return sum(t.numel() * t.element_size() for t in self.tensors.values())
+
+
+def span(place: Tensor) -> slice | None:
+    """The slice that selects these rows, or None if they do not follow each other."""
+    first = int(place[0]) if len(place) else 0
+    contiguous = bool((place == torch.arange(first, first + len(place))).all())
+    return slice(first, first + len(place)) if contiguous else None
+
+
+def select(values: Tensor, place: Tensor) -> Tensor:
+    """Rows of ``values``: a view where they follow each other, else a copy."""
+    found = span(place)
+    return values[found] if found is not None else values.index_select(0, place.to(values.device))
+
+
+class ClientState:
+    """The private state of one cohort. Reading a name gives [c, ...]; writing it changes the store."""
+
+    def __init__(self, tensors: State, place: Tensor) -> None:
+        """``place`` holds the rows of the cohort in ``tensors``."""
+        self._tensors = tensors
+        self._place = place
+        self._slice = span(place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The values of these clients; a view of the store where they are contiguous, else a copy. Do not change it."""
+        stored = self._tensors[name]
+        return (
+            stored[self._slice]
+            if self._slice is not None
+            else stored.index_select(0, self._place.to(stored.device))
+        )
+
+    def __setitem__(self, name: str, values: Tensor) -> None:
+        stored = self._tensors[name]
+        if self._slice is not None:
+            stored[self._slice] = values
+        else:
+            stored.index_copy_(0, self._place.to(stored.device), values.to(stored.dtype))
+
+    def write(self, state: State) -> None:
+        """Set several names."""
+        for name, values in state.items():
+            self[name] = values
+
+    def take(self, name: str, samples: Samples) -> Tensor:
+        """The touched rows of a personal item table, [c, R, d]; padding repeats row 0."""
+        flat, index = self._rows(name, samples)
+        return flat.index_select(0, index.flatten()).view(*index.shape, -1)
+
+    def put(self, name: str, samples: Samples, block: Tensor) -> None:
+        """Write back the touched rows of a personal item table."""
+        flat, index = self._rows(name, samples)
+        valid = torch.arange(index.shape[1], device=index.device) < samples.row_counts[:, None]
+        flat.index_copy_(0, index[valid], block[valid])
+
+    def _rows(self, name: str, samples: Samples) -> tuple[Tensor, Tensor]:
+        stored = self._tensors[name]
+        n_items = stored.shape[1]
+        index = self._place.to(stored.device)[:, None] * n_items + samples.rows.long()
+        return stored.view(-1, stored.shape[2]), index

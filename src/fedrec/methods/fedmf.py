@@ -1,0 +1,126 @@
+"""FedMF: matrix factorisation with private user vectors and a shared item table.
+
+Chai, Wang, Chen, Yang, "Secure federated matrix factorization", IEEE Intelligent Systems 2020; Ammad-ud-din et al.,
+"Federated collaborative filtering", arXiv 1901.09888, 2019. This is the baseline recommendation papers mean: score
+p_u . q_i, binary cross-entropy on positives and sampled negatives (Eq. 2 of FedEM), and one of four aggregation rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+from torch import Tensor
+
+from fedrec.federation.local import Params, fit_mf, mf_loss
+from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.samples import Samples
+from fedrec.federation.store import ClientState
+from fedrec.federation.table_method import TableMethod
+from fedrec.parts.aggregation import Rule, fold_rows
+from fedrec.parts.scorers import broadcast, dot
+
+
+class FedMFConfig(LearnedConfig):
+    """Settings of FedMF."""
+
+    agg: Rule = "touched"
+    """How the server combines row changes: sum (A), uniform or size (B), touched (C), change (D)."""
+    user_init_std: float | None = Field(None, gt=0)
+    """Standard deviation of the initial user vectors; by default ``init_std``."""
+    common_init: bool = False
+    """All clients start from the same user vector, as FedEM's released code does."""
+
+
+class FedMF(TableMethod):
+    """Private user vector, shared item table, dot product."""
+
+    name = "fedmf"
+    title = "matrix factorisation, private user vectors, averaged item table"
+    paper = "Chai et al. 2020; Ammad-ud-din et al. 2019"
+    private = "user vector (d)"
+    uploaded = "changes of touched item rows"
+    server_keeps = "item table (m x d)"
+    Config = FedMFConfig
+    private_names = ("user",)
+    loss = staticmethod(mf_loss)
+
+    def server_state(self, task: Task) -> State:
+        """Random item table."""
+        return {
+            "items": task.normal(
+                task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator()
+            )
+        }
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Random user vectors."""
+        std = self.config.user_init_std or self.config.init_std
+        return {"user": task.client_normal(clients, self.config.dim, std=std, common=self.config.common_init)}
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The item table."""
+        return {"items": broadcast(server["items"], len(clients))}
+
+    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
+        """Joint steps on the user vector and the touched rows (Eq. 12 of FedEM)."""
+        c = self.config
+        return fit_mf(
+            params["user"], params["block"], samples,
+            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
+        )  # fmt: skip
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """One of the four rules."""
+        return {"items": fold_rows(server["items"], uploads, "items", self.config.agg)}
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """p_u . q_i with the newest table."""
+        return dot(clients["user"], tensor(payload, "items"))
+
+
+class Local(FedMF):
+    """No federation at all: the same model, but each client keeps its own item table and sends nothing."""
+
+    name = "local"
+    title = "no federation: every client trains its own user vector and item table"
+    paper = ""
+    private = "user vector (d), item table (m x d)"
+    uploaded = "nothing"
+    server_keeps = "nothing"
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """User vectors, and one common random item table, of which each client owns a copy."""
+        table = task.normal(
+            task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator()
+        )
+        return super().client_state(task, clients) | {"items": table.expand(len(clients), -1, -1)}
+
+    def server_state(self, task: Task) -> State:
+        """Nothing."""
+        return {}
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """Nothing."""
+        return {}
+
+    def train(
+        self, clients: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
+        """The local phase of FedMF on the own table."""
+        params = {"user": clients["user"].clone(), "block": clients.take("items", samples)}
+        loss = self.fit(params, samples, round)
+        clients["user"] = params["user"]
+        clients.put("items", samples, params["block"])
+        return {}, loss
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """Let all clients train; nothing arrives."""
+        for _ in uploads:
+            pass
+        return server
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """p_u . q_i with the own table."""
+        return dot(clients["user"], clients["items"])

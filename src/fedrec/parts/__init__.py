@@ -1,0 +1,1 @@
+"""What papers share, written once: scorers, merging, aggregation and privacy stages."""

@@ -1,0 +1,94 @@
+"""FedEM's aggregation: every client gets its own mean of the tables of similar clients (Eq. 13).
+
+Weights of client u solve ``min_w sum_v (w_v - p_v)^2 + alpha (w_v - sigma_uv)^2`` on the simplex, where p is the data
+weight and sigma the similarity. Completing the square makes this a projection of ``(p + alpha sigma_u)/(1 + alpha)``,
+which sorting solves exactly: no solver, one matrix for all clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["table", "pca1", "cosine"]
+Distance = Literal["squared", "plain"]
+Weights = Literal["scaled", "unscaled"]
+Sign = Literal["fixed", "raw"]
+
+
+def project_simplex(rows: Tensor) -> Tensor:
+    """Euclidean projection of every row onto the probability simplex."""
+    ordered = rows.sort(dim=1, descending=True).values
+    excess = ordered.cumsum(1) - 1
+    index = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=rows.dtype)
+    support = (ordered * index > excess).sum(1, keepdim=True)
+    theta = excess.gather(1, support - 1) / support
+    return (rows - theta).clamp(min=0)
+
+
+def simplex_weights(similarity: Tensor, share: Tensor, alpha: float, form: Weights) -> Tensor:
+    """Weights W [n, n] of Eq. 13; ``unscaled`` is the released code's variant, which leans more on similarity."""
+    target = share + alpha * similarity
+    if form == "scaled":
+        return project_simplex(target / (1 + alpha))
+    weights = project_simplex(target)
+    weights = weights.where(weights >= 1e-20, 0)
+    return weights / weights.sum(1, keepdim=True)
+
+
+def principal_scores(table: Tensor, sign: Sign = "fixed") -> Tensor:
+    """Scores [c, m] of a table's rows on its first principal component.
+
+    The sign of a component is arbitrary; ``fixed`` makes its largest entry positive, so that like tables stay alike.
+    """
+    centred = table - table.mean(1, keepdim=True)
+    _, vectors = torch.linalg.eigh(centred.mT @ centred)
+    first = vectors[:, :, -1]
+    if sign == "fixed":
+        largest = first.gather(1, first.abs().argmax(1, keepdim=True))
+        first = first * largest.sign()
+    return (centred @ first.unsqueeze(2)).squeeze(2)
+
+
+def similarities(
+    tables: Sequence[Tensor], kind: Kind, distance: Distance, *, snap: float | None, sign: Sign = "fixed"
+) -> Tensor:
+    """Similarity [n, n] of clients whose tables [c, m, d] come cohort by cohort; values above ``snap`` become 1."""
+    blocks = [t.flatten(1) if kind == "table" else principal_scores(t, sign) for t in tables]
+    products = gram(blocks)
+    norms = products.diagonal().clone()
+    if kind == "cosine":
+        length = norms.clamp(min=1e-30).sqrt()
+        return (products / length[:, None] / length).clamp(min=0).fill_diagonal_(1)
+    apart = (norms[:, None] + norms - 2 * products).clamp(min=0)
+    similarity = 1 / (1 + (apart if distance == "squared" else apart.sqrt()))
+    similarity.fill_diagonal_(1)
+    return similarity if snap is None else torch.where(similarity > snap, 1, similarity)
+
+
+def gram(blocks: Sequence[Tensor]) -> Tensor:
+    """All inner products of rows that lie in several blocks; each pair of blocks is multiplied once."""
+    starts = [0]
+    for block in blocks:
+        starts.append(starts[-1] + len(block))
+    out = blocks[0].new_empty(starts[-1], starts[-1])
+    for i, left in enumerate(blocks):
+        for j in range(i, len(blocks)):
+            part = left @ blocks[j].T
+            out[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = part
+            if j > i:
+                out[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = part.T
+    return out
+
+
+def mix(weights: Tensor, tables: Sequence[Tensor]) -> Tensor:
+    """Personal tables [n, m, d]: row u is the mean of all tables with weights W_u."""
+    out = tables[0].new_zeros(len(weights), *tables[0].shape[1:])
+    start = 0
+    for block in tables:
+        out.flatten(1).addmm_(weights[:, start : start + len(block)], block.flatten(1))
+        start += len(block)
+    return out

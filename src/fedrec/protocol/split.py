@@ -1,0 +1,122 @@
+"""A split: the view a trainer may see, and the held-out items only an evaluator sees."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedrec.data.filters import filter_interactions
+from fedrec.data.interactions import Interactions
+from fedrec.data.training import Ragged, TrainingView
+from fedrec.protocol.candidates import draw_candidates
+from fedrec.protocol.holdout import TEST, TRAIN, VALIDATION, canonical, parts
+from fedrec.protocol.protocol import Protocol
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """One held-out part: its items per client, and the candidates they are ranked against (None: full ranking only)."""
+
+    items: Ragged
+    candidates: NDArray[np.int32] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Training view, validation and test of one data set under one protocol and seed.
+
+    Hand ``training`` to a trainer and the split to an evaluator; nothing leads from the former to the latter.
+    """
+
+    protocol: Protocol
+    seed: int
+    data: Interactions  # after the protocol's filter
+    training: TrainingView
+    validation: HeldOut
+    test: HeldOut
+    hash: str
+    """sha256 of the protocol, the seed and every part, by original ids: equal on every machine."""
+
+    @property
+    def held_out_in_training(self) -> int:
+        """Clients whose test item is also among their training rows (possible only with duplicates='keep')."""
+        both = np.intersect1d(
+            _pairs(self.training.positives, self.data.n_items), _pairs(self.test.items, self.data.n_items)
+        )
+        return len(np.unique(both // self.data.n_items))
+
+    def __repr__(self) -> str:
+        leak = ", leaks" if self.protocol.leaks else ""
+        return f"Split({self.data.name!r}, protocol={self.protocol.name!r}, seed={self.seed}{leak}, hash={self.hash[:12]})"
+
+
+def make_split(interactions: Interactions, protocol: Protocol, seed: int = 0) -> Split:
+    """Filter ``interactions`` and hold out what ``protocol`` says."""
+    data = filter_interactions(
+        interactions,
+        min_per_user=protocol.min_interactions,
+        duplicates=protocol.duplicates,
+        positive_only=True,
+    )
+    order, part = parts(data, protocol, seed)
+    users, items = data.users[order], data.items[order]
+
+    def rows(*wanted: int) -> Ragged:
+        chosen = np.isin(part, wanted)
+        return Ragged.build(users[chosen], items[chosen], data.n_users)
+
+    train, validation, test = rows(TRAIN), rows(VALIDATION), rows(TEST)
+    seen = _distinct(rows(TRAIN, VALIDATION, TEST), data.n_items)
+    view = TrainingView(
+        data.n_users, data.n_items, train, seen if protocol.pool == "all" else _distinct(train, data.n_items)
+    )
+    ranks = canonical(data.user_ids), canonical(data.item_ids)
+    drawn: list[NDArray[np.int32] | None] = [None, None]
+    if protocol.candidates:
+        for i in range(2):
+            drawn[i] = draw_candidates(
+                seen,
+                data.n_items,
+                protocol.candidates,
+                seed=seed,
+                stream=2 if protocol.shared_candidates else 2 + i,
+                user_rank=ranks[0],
+                item_rank=ranks[1],
+            )
+    digest = _hash(data, protocol, seed, ranks, (train, validation, test), drawn)
+    return Split(protocol, seed, data, view, HeldOut(validation, drawn[0]), HeldOut(test, drawn[1]), digest)
+
+
+def _pairs(lists: Ragged, n_items: int) -> NDArray[np.int64]:
+    return lists.owners * n_items + lists.values
+
+
+def _distinct(lists: Ragged, n_items: int) -> Ragged:
+    pairs = np.unique(_pairs(lists, n_items))
+    return Ragged.build(pairs // n_items, pairs % n_items, len(lists))
+
+
+def _hash(
+    data: Interactions,
+    protocol: Protocol,
+    seed: int,
+    ranks: tuple[NDArray[np.int64], NDArray[np.int64]],
+    held: tuple[Ragged, ...],
+    drawn: list[NDArray[np.int32] | None],
+) -> str:
+    digest = hashlib.sha256(f"{protocol.model_dump_json(exclude={'name'})}|{seed}".encode())
+    for ids in (data.user_ids, data.item_ids):
+        digest.update("\n".join(sorted(map(str, ids))).encode())
+    user_rank, item_rank = ranks
+    for lists in held:
+        pairs = user_rank[lists.owners] * data.n_items + item_rank[lists.values]
+        digest.update(np.sort(pairs).astype("<i8").tobytes())
+    for candidates in drawn:
+        if candidates is not None:
+            by_user = np.empty(candidates.shape, np.int64)
+            by_user[user_rank] = np.sort(item_rank[candidates], axis=1)
+            digest.update(by_user.astype("<i8").tobytes())
+    return digest.hexdigest()

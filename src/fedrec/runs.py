@@ -1,0 +1,30 @@
+"""Saved runs: find the data again, check that it is the same, and load the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedrec.data import Interactions, load, read_csv
+from fedrec.federation.run import Run, read_result, restore
+from fedrec.methods import find
+from fedrec.protocol import Protocol
+
+
+def load_source(source: dict[str, Any], data_dir: str | None = None) -> Interactions:
+    """The data set a run was trained on, from its catalogue name or its file."""
+    if "path" in source:
+        options = {key: value for key, value in source.items() if key != "path"}
+        return read_csv(source["path"], **options)
+    return load(source["name"], data_dir=data_dir)
+
+
+def load_run(
+    folder: str | Path, *, data: Interactions | None = None, data_dir: str | None = None, device: str = "cpu"
+) -> Run:
+    """A finished run from its folder; pass ``data`` if it was trained on a frame of your own."""
+    result = read_result(folder)
+    interactions = data if data is not None else load_source(result["source"], data_dir)
+    split = Protocol(**result["protocol_options"]).split(interactions, result["split_seed"])
+    kind = find(result["method"])
+    return restore(kind(kind.configure(result["config"])), split, folder, result, device)

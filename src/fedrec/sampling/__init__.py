@@ -1,0 +1,1 @@
+from fedrec.federation import streams

@@ -1,0 +1,113 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fedrec.cli import main
+
+
+def run(capsys, *words):
+    """Exit code, stdout and stderr of one command."""
+    with pytest.raises(SystemExit) as end:
+        main([*words])
+    captured = capsys.readouterr()
+    return end.value.code or 0, captured.out, captured.err
+
+
+def test_json_has_the_whole_result(capsys, tmp_path):
+    code, out, err = run(capsys, "train", "popularity", "--data", "demo", "--json", "--out", str(tmp_path / "run"))
+    result = json.loads(out)
+    assert code == 0
+    assert {
+        "method", "data", "protocol", "leaks", "seed", "rounds", "selected_round", "selected_on", "config", "config_hash",
+        "split_hash", "validation", "test", "final", "seconds", "clients_per_second", "bytes", "peak_memory_mb", "device",
+        "versions",
+    } <= set(result)  # fmt: skip
+    assert {"hr@10", "ndcg@10"} <= set(result["validation"])
+    assert {"hr@10", "ndcg@10", "recall@20", "ndcg@20"} == set(result["test"]["full"])
+    assert {"total", "per_round"} <= set(result["seconds"])
+    assert result["leaks"] is False
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert "round 1/1" in err
+
+
+def test_the_same_seed_gives_the_same_numbers(capsys):
+    results = [json.loads(run(capsys, "train", "popularity", "--data", "demo", "--json", "--quiet")[1]) for _ in range(2)]
+    for key in ("split_hash", "config_hash", "test", "final", "validation"):
+        assert results[0][key] == results[1][key]
+
+
+def test_leaking_protocols_are_marked_everywhere(capsys):
+    code, out, err = run(capsys, "train", "popularity", "--data", "demo", "--protocol", "paper")
+    assert code == 0
+    assert "leaks" in out
+    assert "leaks" in err
+    assert json.loads(run(capsys, "train", "random", "--data", "demo", "--protocol", "paper", "--json")[1])["leaks"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "popularty", "--data", "demo"), "did you mean 'popularity'"),
+        (("train", "popularity", "--data", "dmo"), "did you mean 'demo'"),
+        (("train", "popularity", "--data", "demo", "--protocol", "papr"), "did you mean 'paper'"),
+        (("train", "fedmf", "--data", "demo", "--set", "epoch=3"), "did you mean 'epochs'"),
+        (("train", "fedmf", "--data", "demo", "--set", "epochs"), "key=value"),
+        (("train", "fedmf", "--data", "demo", "--set", "epochs=many"), "epochs"),
+        (("train", "fedmf", "--data", "demo", "--device", "tpu"), "unknown device"),
+        (("train", "fedmf", "--data", "no/such/file.csv"), "no/such/file.csv"),
+        (("audit", "--data", "demo", "--rounds", "0"), "--rounds"),
+        (("recommend", "no-such-run", "--user", "1"), "no-such-run"),
+        (("show", "no-such-run"), "no-such-run"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_code_2(capsys, words, hint):
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert hint in err.replace("\n", " ")
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback():
+    command = [sys.executable, "-m", "fedrec", "train", "nothing", "--debug"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" in done.stderr
+
+
+def test_lists(capsys):
+    assert "ml-100k" in run(capsys, "data", "list")[1]
+    assert json.loads(run(capsys, "protocols", "--json")[1])["paper"]["leaks"] is True
+    assert "popularity" in {row["name"] for row in json.loads(run(capsys, "methods", "--json")[1])}
+    stats = json.loads(run(capsys, "data", "stats", "demo", "--json")[1])
+    assert (stats["users"], stats["items"]) == (500, 400)
+
+
+def test_audit(capsys):
+    report = json.loads(run(capsys, "audit", "--data", "demo", "--rounds", "1,30", "--json")[1])
+    assert report["data"] == "demo"
+    assert report["protocols"]["honest"]["leaks"] is False
+    assert set(report["protocols"]["paper"]["rounds"]) == {"1", "30"}
+    assert "LEAKS" in run(capsys, "audit", "--data", "demo", "--protocol", "paper", "--rounds", "50")[1]
+
+
+def test_recommend_and_show(capsys, tmp_path):
+    folder = str(tmp_path / "run")
+    run(capsys, "train", "popularity", "--data", "demo", "--out", folder, "--quiet")
+    found = json.loads(run(capsys, "recommend", folder, "--user", "u1", "-k", "5", "--json")[1])
+    assert len(found["items"]) == 5
+    assert "popularity" in run(capsys, "show", folder)[1]
+    code, _, err = run(capsys, "recommend", folder, "--user", "nobody")
+    assert code == 2
+    assert "nobody" in err
+
+
+def test_an_own_file(capsys, tmp_path):
+    path = tmp_path / "mine.csv"
+    rows = [f"u{u},i{(u * 7 + k * 3) % 150},1,{k}" for u in range(30) for k in range(12)]
+    path.write_text("user,item,rating,timestamp\n" + "\n".join(rows) + "\n")
+    out = tmp_path / "run"
+    code, _, err = run(capsys, "train", "popularity", "--data", str(path), "--quiet", "--out", str(out))
+    assert code == 0, err
+    assert json.loads(run(capsys, "recommend", str(out), "--user", "u3", "--json")[1])["items"]

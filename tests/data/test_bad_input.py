@@ -1,0 +1,141 @@
+import gzip
+
+import pytest
+
+from fedrec.data import read_csv
+from fedrec.errors import DataError
+
+HEAD = b"user,item,rating,timestamp\n"
+GOOD = b"1,2,3,4\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", ": the file is empty."),
+        (b"\n \n", ": the file is empty."),
+        (HEAD, ": there is a header but no row below it."),
+        (HEAD + GOOD + b"1,2,x,4\n", ", line 3, column 'rating': 'x' is not a number."),
+        (HEAD + b"\n\n" + GOOD + b"1,2,x,4\n", ", line 5, column 'rating': 'x' is not a number."),
+        (HEAD + b"1,2,0x10,4\n", ", line 2, column 'rating': '0x10' is not a number."),
+        (HEAD + GOOD + b"1,2,nan,4\n", ", line 3, column 'rating': 'nan' is not a finite number."),
+        (HEAD + GOOD + b"1,2,-inf,4\n", ", line 3, column 'rating': '-inf' is not a finite number."),
+        (HEAD + GOOD + b"1,2,1e999,4\n", ", line 3, column 'rating': '1e999' is not a finite number."),
+        (HEAD + GOOD + b"1,2,-1,4\n", ", line 3, column 'rating': '-1' is negative; use 0 or more."),
+        (
+            HEAD + b"1,2,,4\n" + GOOD,
+            ", line 2, column 'rating': the rating is empty; fill it in everywhere or",
+        ),
+        (HEAD + GOOD + b"1,2,3,noon\n", ", line 3, column 'timestamp': 'noon' is not a number."),
+        (HEAD + GOOD + b"1,2,3,inf\n", ", line 3, column 'timestamp': 'inf' is not a finite number."),
+        (HEAD + GOOD + b"1,2,3,0x10\n", ", line 3, column 'timestamp': '0x10' is not a number."),
+        (HEAD + GOOD + b"1,2,3,4.5\n", ", line 3, column 'timestamp': '4.5' is not a whole number"),
+        (
+            HEAD + GOOD + b"1,2,3,9223372036854775808\n",
+            ", line 3, column 'timestamp': '9223372036854775808' is",
+        ),
+        (
+            HEAD + GOOD + b"1,2,3,\n",
+            ", line 3, column 'timestamp': the timestamp is empty; fill it in everywhere",
+        ),
+        (HEAD + GOOD + b",2,3,4\n", ", line 3, column 'user': the user id is empty."),
+        (HEAD + GOOD + b"1,  ,3,4\n", ", line 3, column 'item': the item id is empty."),
+        (
+            HEAD + GOOD + b"1,2,3\n" + GOOD,
+            ", line 3: 3 columns where the first line has 4; mend or remove it.",
+        ),
+        (HEAD + b"\n" + GOOD + b"1,2,3,4,5\n", ", line 4: 5 columns where the first line has 4; mend or"),
+        (b"user,item,user\n1,2,3\n", ", line 1: columns 1, 3 are all called 'user'; rename all but one."),
+        (b"user\n1\n", ", line 1: there is one column only; a user and an item column are needed."),
+        (b"usr,item\n1,2\n", ", line 1: unknown column 'user'; did you mean 'usr'?"),
+        (b"a,b\n1,2\n", ", line 1: unknown column 'user'; known: a, b."),
+        (
+            HEAD + GOOD + b"1,\xff,3,4\n",
+            ", line 3, column 2: not UTF-8 text; save the file in that encoding.",
+        ),
+        (HEAD + b'1,"2,3,4\n' + GOOD, ", line 2: a quote is not closed"),
+        (HEAD + b'1,"2\n7",3,4\n', ", line 2, column 'item': the item id has a line break"),
+        (b"PAR1 and nothing more", ": the Parquet file is damaged"),
+    ],
+)
+def test_bad_text(tmp_path, content, message):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_csv(path)
+    assert str(error.value).startswith(f"{path}{message}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delimiter": ";"}, ", line 1: ';' does not part the line into columns; it looks parted by ','."),
+        ({"delimiter": "::"}, ", line 1: '::' does not part the line into columns; it looks parted by ','."),
+        (
+            {"delimiter": "\\t"},
+            ", line 1: a tab does not part the line into columns; it looks parted by ','.",
+        ),
+        ({"delimiter": ""}, ": '' cannot be a delimiter"),
+        ({"user": "usre"}, ", line 1: unknown column 'usre'; did you mean 'user'?"),
+        ({"rating": "stars"}, ", line 1: unknown column 'stars'"),
+        ({"item": 4}, ", line 1: no column 4; there are 4, numbered from 0 to 3."),
+        ({"item": -1}, ", line 1: no column -1"),
+        ({"item": "user"}, ", line 1: one column was named for two purposes"),
+        ({"header": False}, ", line 1: without a header, columns are numbers counted from 0, not 'user'."),
+        (
+            {"header": False, "user": 0, "item": 1, "rating": 2},
+            ", line 1, column '2': 'rating' is not a number.",
+        ),
+    ],
+)
+def test_bad_options(tmp_path, options, message):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(HEAD + GOOD)
+    with pytest.raises(DataError) as error:
+        read_csv(path, **options)
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_lines_are_counted_behind_values_of_several_lines(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'user,item,note,rating\n1,2,"a\nb\nc",3\n1,2,x,bad\n')
+    with pytest.raises(DataError, match="line 5, column 'rating': 'bad'"):
+        read_csv(path)
+
+
+def packed(damage):
+    whole = bytearray(gzip.compress(HEAD + GOOD * 1000))
+    return bytes(damage(whole) or whole)
+
+
+def flip(position):
+    def damage(data):
+        data[position] ^= 0xFF
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEAD + GOOD, ": not a gzip file in spite of its name"),
+        (packed(lambda data: data[:-20]), ": the gzip file is cut short"),
+        (packed(flip(-6)), ": the gzip file is damaged"),
+        (packed(flip(20)), ": the gzip file is damaged"),
+        (gzip.compress(b""), ": the file is empty."),
+    ],
+)
+def test_bad_gzip(tmp_path, content, message):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_csv(path)
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(DataError, match=r"nothing\.csv: there is no such file"):
+        read_csv(tmp_path / "nothing.csv")
+    with pytest.raises(DataError, match="this is a folder; name the file in it"):
+        read_csv(tmp_path)
