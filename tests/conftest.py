@@ -40,7 +40,13 @@ def small() -> fedrec.Split:
     taste = rng.integers(0, 3, 40)
     items = (rng.integers(0, 20, len(users)) + 20 * taste[users]) % 60
     data = Interactions(
-        users.astype(np.int32), items.astype(np.int32), None, np.arange(len(users)), tuple(range(40)), tuple(range(60)), "small"
+        users.astype(np.int32),
+        items.astype(np.int32),
+        None,
+        np.arange(len(users)),
+        tuple(range(40)),
+        tuple(range(60)),
+        "small",
     )
     return fedrec.HONEST.with_options(min_interactions=5, candidates=20).split(data, seed=0)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrec.data import Interactions, load, read_csv
 from fedrec.federation.run import Run, read_result, restore
-from fedrec.methods import find
+from fedrec.methods import rebuild
 from fedrec.protocol import Protocol
 
 
@@ -26,5 +26,4 @@ def load_run(
     result = read_result(folder)
     interactions = data if data is not None else load_source(result["source"], data_dir)
     split = Protocol(**result["protocol_options"]).split(interactions, result["split_seed"])
-    kind = find(result["method"])
-    return restore(kind(kind.configure(result["config"])), split, folder, result, device)
+    return restore(rebuild(result["method"], result["config"]), split, folder, result, device)

@@ -33,7 +33,9 @@ def test_json_has_the_whole_result(capsys, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_numbers(capsys):
-    results = [json.loads(run(capsys, "train", "popularity", "--data", "demo", "--json", "--quiet")[1]) for _ in range(2)]
+    results = [
+        json.loads(run(capsys, "train", "popularity", "--data", "demo", "--json", "--quiet")[1]) for _ in range(2)
+    ]
     for key in ("split_hash", "config_hash", "test", "final", "validation"):
         assert results[0][key] == results[1][key]
 
@@ -43,7 +45,10 @@ def test_leaking_protocols_are_marked_everywhere(capsys):
     assert code == 0
     assert "leaks" in out
     assert "leaks" in err
-    assert json.loads(run(capsys, "train", "random", "--data", "demo", "--protocol", "paper", "--json")[1])["leaks"] is True
+    assert (
+        json.loads(run(capsys, "train", "random", "--data", "demo", "--protocol", "paper", "--json")[1])["leaks"]
+        is True
+    )
 
 
 @pytest.mark.parametrize(

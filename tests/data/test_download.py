@@ -126,9 +126,7 @@ def test_truncated_body(server, cache):
 
 
 def test_not_found(server, cache):
-    assert_refused(
-        toy(official(f"{server}/none.zip")), cache, "official site: the server answered 404 Not Found"
-    )
+    assert_refused(toy(official(f"{server}/none.zip")), cache, "official site: the server answered 404 Not Found")
 
 
 def test_broken_archive_and_missing_member(server, cache):
@@ -207,26 +205,18 @@ def test_a_wheel_is_read_when_the_site_fails(server, cache, wheel):
 
 
 def test_a_wheel_with_another_hash_or_withdrawn(cache, wheel):
-    assert_refused(
-        toy(package("1" * 64)), cache, "package fedrec-toy-rows 1.0: fedrec_toy_rows-1.0-py3-none-any"
-    )
+    assert_refused(toy(package("1" * 64)), cache, "package fedrec-toy-rows 1.0: fedrec_toy_rows-1.0-py3-none-any")
     gone = toy(package(wheel, name="fedrec-toy-gone"))
-    assert_refused(
-        gone, cache, "package fedrec-toy-gone 1.0: pip could not fetch it, No matching distribution"
-    )
+    assert_refused(gone, cache, "package fedrec-toy-gone 1.0: pip could not fetch it, No matching distribution")
 
 
 def test_layouts(tmp_path):
     path = tmp_path / "a.zip"
-    path.write_bytes(
-        zipped({"r.dat": 'u i r\r\nx y z\r\n1m_7::One, "Two" (1999)::5::10\r\n1m_8::B::4::11\r\n'})
-    )
+    path.write_bytes(zipped({"r.dat": 'u i r\r\nx y z\r\n1m_7::One, "Two" (1999)::5::10\r\n1m_8::B::4::11\r\n'}))
     rows = Rows(("r.dat",), delimiter="::", header_lines=2, tidy=without_user_prefix).read(path)
     assert rows["user"].to_pylist() == ["7", "8"]
     assert rows["item"].to_pylist() == ['One, "Two" (1999)', "B"]
-    path.write_bytes(
-        zipped({"train": "1\t5\t3\t1\n0\t6\t4\t2\n1\t7\t2\t3\n", "test": "0\t8\t1\t9\n1\t9\t1\t9"})
-    )
+    path.write_bytes(zipped({"train": "1\t5\t3\t1\n0\t6\t4\t2\n1\t7\t2\t3\n", "test": "0\t8\t1\t9\n1\t9\t1\t9"}))
     rows = Rows(("train", "test"), tidy=users_from_one_and_together).read(path)
     assert rows["user"].to_pylist() == ["1", "1", "2", "2", "2"]
     assert rows["item"].to_pylist() == ["6", "8", "5", "7", "9"]
@@ -234,9 +224,7 @@ def test_layouts(tmp_path):
 
 def test_titles_survive_the_cache(server, cache, tmp_path):
     path = tmp_path / "t.zip"
-    path.write_bytes(
-        zipped({"u.data": '1\tMisérables, Les (1998)\t3\t1\n2\tSay "hi"\t4\t2\n1\tSay "hi"\t1\t3\n'})
-    )
+    path.write_bytes(zipped({"u.data": '1\tMisérables, Les (1998)\t3\t1\n2\tSay "hi"\t4\t2\n1\tSay "hi"\t1\t3\n'}))
     entry = toy(Official(path.as_uri(), Rows(("u.data",))))
     assert find(entry).item_ids == ("Misérables, Les (1998)", 'Say "hi"')
     assert find(replace(entry, sources=())).item_ids == ("Misérables, Les (1998)", 'Say "hi"')

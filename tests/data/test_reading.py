@@ -57,9 +57,7 @@ def test_without_header_columns_are_numbers(tmp_path):
 
 def test_other_names_byte_order_mark_windows_lines_blanks_and_quotes(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_bytes(
-        b'\xef\xbb\xbfwho, what ,note\r\n"x, y",1,"two\r\nlines"\r\n\r\n  z ,2,"say ""hi"""\r\n\r\n'
-    )
+    path.write_bytes(b'\xef\xbb\xbfwho, what ,note\r\n"x, y",1,"two\r\nlines"\r\n\r\n  z ,2,"say ""hi"""\r\n\r\n')
     data = read_csv(path, user="who", item="what")
     assert data.user_ids == ("x, y", "z")
     assert data.item_ids == (1, 2)

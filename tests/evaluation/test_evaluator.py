@@ -81,7 +81,12 @@ def test_ml_1m_size_takes_under_two_seconds():
     keys = np.unique(np.concatenate([keys, (np.arange(n)[:, None] * m + np.arange(12)).ravel()]))
     users, items = keys // m, keys % m
     data = fedrec.Interactions(
-        users.astype(np.int32), items.astype(np.int32), None, rng.permutation(len(keys)), tuple(range(n)), tuple(range(m))
+        users.astype(np.int32),
+        items.astype(np.int32),
+        None,
+        rng.permutation(len(keys)),
+        tuple(range(n)),
+        tuple(range(m)),
     )
     evaluator = Evaluator(fedrec.HONEST.split(data))
     scores = torch.randn(n, m)

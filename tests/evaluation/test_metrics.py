@@ -33,9 +33,7 @@ def one(better, tied, k, ties="expected"):
 
 
 def test_single_target_by_hand():
-    got = compute(
-        ["hr@10", "ndcg@10", "mrr@10", "hr@2"], torch.tensor([0, 2, 9, 10]), torch.zeros(4, dtype=torch.long)
-    )
+    got = compute(["hr@10", "ndcg@10", "mrr@10", "hr@2"], torch.tensor([0, 2, 9, 10]), torch.zeros(4, dtype=torch.long))
     assert got["hr@10"].tolist() == [1, 1, 1, 0]
     assert got["hr@10"].dtype == torch.float64
     assert got["hr@2"].tolist() == [1, 0, 0, 0]
@@ -83,9 +81,7 @@ def test_constant_scores_among_100_candidates():
 def test_random_scores_are_at_chance():
     rng = torch.Generator().manual_seed(5)
     scores = torch.rand(40_000, 100, generator=rng)
-    ranks = candidate_ranks(
-        scores, torch.zeros(40_000, dtype=torch.long), torch.arange(1, 100).expand(40_000, 99)
-    )
+    ranks = candidate_ranks(scores, torch.zeros(40_000, dtype=torch.long), torch.arange(1, 100).expand(40_000, 99))
     got = compute(["hr@10", "ndcg@10"], *ranks)
     assert got["hr@10"].mean().item() == pytest.approx(0.1, abs=0.006)
     assert got["ndcg@10"].mean().item() == pytest.approx(0.0454, abs=0.003)
@@ -97,9 +93,7 @@ def test_expected_ties_equal_the_mean_over_every_order(k, targets):
     scores = torch.tensor([[9.0, 4.0, 4.0, 4.0, 4.0, 1.0, 1.0]])
     got = one(*(part.tolist()[0] for part in full_ranks(scores, torch.tensor([targets]))), k)
     orders = [
-        (0, *middle, *end)
-        for middle in itertools.permutations([1, 2, 3, 4])
-        for end in itertools.permutations([5, 6])
+        (0, *middle, *end) for middle in itertools.permutations([1, 2, 3, 4]) for end in itertools.permutations([5, 6])
     ]
     lists = [values_of_list([order.index(t) + 1 for t in targets], k, len(targets)) for order in orders]
     for kind in KINDS:

@@ -82,15 +82,11 @@ def test_candidates_by_hand():
 
 
 def test_padded_candidates_do_not_count():
-    better, tied = candidate_ranks(
-        torch.tensor([[9.0, 1.0, 2.0]]), torch.tensor([2]), torch.tensor([[1, -1, -1]])
-    )
+    better, tied = candidate_ranks(torch.tensor([[9.0, 1.0, 2.0]]), torch.tensor([2]), torch.tensor([[1, -1, -1]]))
     assert (better.item(), tied.item()) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("value", "word"), [(torch.nan, "NaN"), (torch.inf, "infinite"), (-torch.inf, "infinite")]
-)
+@pytest.mark.parametrize(("value", "word"), [(torch.nan, "NaN"), (torch.inf, "infinite"), (-torch.inf, "infinite")])
 def test_bad_scores_name_the_client(value, word):
     scores = torch.zeros(4, 3)
     check_finite(scores)

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.federation import streams
-from fedrec.federation.kernels.mf import train_mf
 from fedrec.federation.local import Batch, Params, Step, fit, fit_mf, lookup, mf_loss, put_rows, take_rows
-from fedrec.federation.samples import Samples
-from fedrec.federation.sampling import Sampler
+from fedrec.kernels.mf import train_mf
+from fedrec.sampling import streams
+from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.samples import Samples
 
 ITEMS, DIM, BATCH = 30, 5, 16
 SIZES = [12, 9, 9, 6, 3, 1, 0]  # positives per client: 60 samples to none, in batches of 16
@@ -53,13 +53,13 @@ def plain_loop(
     epochs: int,
     tol: float = 0.0,
     **options: float,
-) -> tuple[Tensor, Tensor, float]:
-    """What one device would do: torch.optim on its user vector and the whole table."""
+) -> tuple[Tensor, Tensor, float, int]:
+    """What one device would do: torch.optim on its user vector and the whole table; also the last loss and epoch."""
     user, table = user.clone().requires_grad_(), table.clone().requires_grad_()
     decay = options.pop("lr_decay", 1.0)
     kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
     optim = kind([user, table], **options)
-    seen, before, mean = [], 0.0, 0.0
+    seen, before, mean, epoch = [], 0.0, 0.0, 0
     for epoch in range(epochs):
         epoch_losses = []
         for chosen in batches(samples, c, epoch):
@@ -76,7 +76,7 @@ def plain_loop(
         if epoch > 0 and abs(now - before) / abs(before + 1e-5) < tol:
             break
         before = now
-    return user.detach(), table.detach(), mean
+    return user.detach(), table.detach(), mean, epoch
 
 
 def full_tables(table: Tensor, samples: Samples, block: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def close(a: Tensor, b: Tensor, tol: float = 2e-5) -> bool:
     return torch.allclose(a, b, rtol=0, atol=tol)
 
 
-@pytest.mark.parametrize("tol", [0.0, 0.03])
+@pytest.mark.parametrize("tol", [0.0, 0.05])
 @pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.05), ("sgd", 2.0)])
 @pytest.mark.parametrize("how", ["fit", "kernel"])
 def test_training_equals_torch_optim_on_the_dense_table(how, optimizer, lr, tol):
@@ -110,24 +110,15 @@ def test_training_equals_torch_optim_on_the_dense_table(how, optimizer, lr, tol)
         options = {"epochs": 8, "batch_size": BATCH, "lr": lr, "early_stop_tol": tol}
         losses = train_mf(trained, block, samples, optimizer=optimizer, **options)
     tables = full_tables(table, samples, block)
+    ends = set()
     for c in range(len(SIZES)):
-        expected_user, expected_table, loss = plain_loop(user[c], table, samples, c, optimizer, 8, tol, lr=lr)
+        expected_user, expected_table, loss, end = plain_loop(user[c], table, samples, c, optimizer, 8, tol, lr=lr)
         assert close(trained[c], expected_user)
         assert close(tables[c], expected_table)
         assert losses[c].item() == pytest.approx(loss, abs=1e-5)
+        ends.add(end)
+    assert ends >= {1, 7} if tol else ends == {7}  # clients stop at different epochs, or none does
     assert (trained[:-1] - user[:-1]).abs().max() > 0.1
-
-
-def test_early_stop_ends_clients_at_different_epochs():
-    # Guards the test above: its tolerance must stop some clients early and let others run on.
-    samples, (user, table) = make_samples(), start(len(SIZES))
-    ends = []
-    for c in range(len(SIZES) - 1):
-        stopped = plain_loop(user[c], table, samples, c, "adam", 8, 0.03, lr=0.05)[0]
-        runs = [plain_loop(user[c], table, samples, c, "adam", epochs, lr=0.05)[0] for epochs in range(1, 9)]
-        ends.append([torch.equal(stopped, run) for run in runs].index(True) + 1)
-    assert min(ends) >= 2
-    assert len(set(ends)) > 1
 
 
 def test_batches_hold_duplicates_and_short_ends():
@@ -151,7 +142,7 @@ def test_weight_decay_and_lr_decay_on_a_personal_table(optimizer):
     step = Step(("user", "table"), 0.1, optimizer, **options)
     fit(params, loss, samples, epochs=3, batch_size=BATCH, steps=[step])
     for c in range(len(SIZES)):
-        expected_user, expected_table, _ = plain_loop(user[c], table, samples, c, optimizer, 3, lr=0.1, **options)
+        expected_user, expected_table, *_ = plain_loop(user[c], table, samples, c, optimizer, 3, lr=0.1, **options)
         assert close(params["user"][c], expected_user)
         assert close(params["table"][c], expected_table)
 
@@ -189,7 +180,7 @@ def test_parameters_without_a_step_do_not_move():
     assert not torch.equal(params["user"], user)
 
 
-@pytest.mark.parametrize("tol", [0.0, 0.03])
+@pytest.mark.parametrize("tol", [0.0, 0.05])
 @pytest.mark.parametrize("how", ["fit", "kernel"])
 def test_a_batch_of_clients_equals_batches_of_one_in_any_order(how, tol):
     def train(clients: list[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -247,8 +238,8 @@ def test_kernel_does_not_depend_on_threads():
 
 
 def test_loss_of_a_batch_beyond_the_range_of_one_product():
-    # 4,000 samples in one batch: the kernel's running product of (1 + e) passes 1e300 several times.
-    samples = make_samples([29] * 1)
+    # 10,000 samples in one batch: the kernel's running product of (1 + e) passes 1e300 several times.
+    samples = make_samples([20])
     wide = {name: getattr(samples, name).repeat(1, 100) for name in ("items", "labels", "slots")}
     wide = replace(samples, counts=samples.counts * 100, **wide)
     user, table = start(1, std=0.01)
@@ -258,25 +249,20 @@ def test_loss_of_a_batch_beyond_the_range_of_one_product():
     assert losses.item() == pytest.approx(binary_cross_entropy_with_logits(logits, wide.labels[0]).item(), rel=1e-5)
 
 
-def test_extreme_logits_stay_finite():
+@pytest.mark.parametrize("how", ["fit", "kernel"])
+def test_extreme_logits_stay_finite(how):
     samples = make_samples()
     user, table = start(len(SIZES), std=30.0)
-    for train in (
-        fit_mf,
-        lambda u, b, s, **o: fit(
-            {"user": u, "block": b},
-            mf_loss,
-            s,
-            steps=[Step(("user", "block"), 0.1)],
-            **{k: v for k, v in o.items() if k != "lr"},
-        ),
-    ):
-        vectors, block = user.clone(), take_rows(table, samples)
-        losses = train(vectors, block, samples, epochs=2, batch_size=BATCH, lr=0.1)
-        assert vectors.isfinite().all()
-        assert block.isfinite().all()
-        assert losses.isfinite().all()
-        assert losses.max() > 10
+    block = take_rows(table, samples)
+    if how == "kernel":
+        losses = train_mf(user, block, samples, epochs=2, batch_size=BATCH, lr=0.1)
+    else:
+        params = {"user": user, "block": block}
+        losses = fit(params, mf_loss, samples, epochs=2, batch_size=BATCH, steps=[Step(("user", "block"), 0.1)])
+    assert user.isfinite().all()
+    assert block.isfinite().all()
+    assert losses.isfinite().all()
+    assert losses.max() > 10
 
 
 def test_fit_mf_takes_what_the_kernel_does_not():
@@ -330,7 +316,7 @@ def test_cuda_trains_the_same():
     user, table = start(len(SIZES))
     here, moved = (user.clone(), take_rows(table, samples)), (user.cuda(), take_rows(table.cuda(), there))
     losses = [
-        fit_mf(*tensors, s, epochs=5, batch_size=BATCH, lr=0.05, early_stop_tol=0.03)
+        fit_mf(*tensors, s, epochs=5, batch_size=BATCH, lr=0.05, early_stop_tol=0.05)
         for tensors, s in ((here, samples), (moved, there))
     ]
     assert close(losses[0], losses[1].cpu())

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation import streams
 from fedrec.federation.local import Batch
 from fedrec.parts import merging
+from fedrec.sampling import streams
 
 CLIENTS, ITEMS, DIM = 3, 70, 4
 WIDTHS = merging.adapter_widths(DIM)

@@ -155,7 +155,15 @@ def test_a_trainer_cannot_reach_held_out_items(demo):
     split = fedrec.HONEST.split(demo, seed=4)
     handed = reachable(split.training)
     assert any(thing is split.training.positives for thing in handed), "the walk must find what is there"
-    secret = (split, split.test, split.validation, split.test.items.values, split.test.candidates, split.data, split.data.items)
+    secret = (
+        split,
+        split.test,
+        split.validation,
+        split.test.items.values,
+        split.test.candidates,
+        split.data,
+        split.data.items,
+    )
     assert not any(thing is hidden for thing in handed for hidden in secret)
     for thing in handed:
         if isinstance(thing, np.ndarray) and thing.dtype.kind == "i":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from fedrec.cli import data, inspect, judge, train
+import fedrec.cli.data as data
+import fedrec.cli.inspect as inspect
+import fedrec.cli.judge as judge
+import fedrec.cli.train as train
 
 app = typer.Typer(
     name="fedrec",

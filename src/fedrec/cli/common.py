@@ -17,17 +17,13 @@ from fedrec.protocol import Protocol, preset
 err = Console(stderr=True)
 out = Console() if sys.stdout.isatty() else Console(width=120)
 
-DataOption = Annotated[
-    str, typer.Option("--data", help="Name of a known data set, or path of a CSV or Parquet file.")
-]
+DataOption = Annotated[str, typer.Option("--data", help="Name of a known data set, or path of a CSV or Parquet file.")]
 DataDirOption = Annotated[
     str | None, typer.Option("--data-dir", help="Folder with <name>/ratings.csv.gz (also: FEDREC_DATA).")
 ]
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="honest, paper, pfedrec or hetefedrec.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 from rich.table import Table
 
@@ -38,15 +40,13 @@ def get(name: str, data_dir: DataDirOption = None) -> None:
 def show_stats(
     name: str,
     data_dir: DataDirOption = None,
-    min_interactions: int = typer.Option(
-        10, min=1, help="Users with fewer rows are dropped in the filtered counts."
-    ),
+    min_interactions: int = typer.Option(10, min=1, help="Users with fewer rows are dropped in the filtered counts."),
     as_json: JsonOption = False,
 ) -> None:
     """Count users, items and rows, raw and after the papers' filter."""
     data, _ = read_data(name, data_dir)
     kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
-    found = {
+    found: dict[str, Any] = {
         "data": data.name,
         "raw": stats(data),
         "filtered": {"min_interactions": min_interactions} | stats(kept),

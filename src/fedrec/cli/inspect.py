@@ -55,10 +55,6 @@ def list_protocols(as_json: JsonOption = False) -> None:
         return
     table = Table("protocol", "leaks", "what")
     for name, preset in PRESETS.items():
-        why = (
-            f"{SUMMARIES[name]}. {'; '.join(preset.leak_reasons).capitalize()}"
-            if preset.leaks
-            else SUMMARIES[name]
-        )
+        why = f"{SUMMARIES[name]}. {'; '.join(preset.leak_reasons).capitalize()}" if preset.leaks else SUMMARIES[name]
         table.add_row(name, "[red]yes[/red]" if preset.leaks else "no", why)
     out.print(table)

@@ -34,9 +34,7 @@ def register(app: typer.Typer) -> None:
 
 def audit_command(
     data: DataOption = "ml-100k",
-    protocol: Annotated[
-        list[str] | None, typer.Option(help="Protocol to audit; repeat it. Default: all.")
-    ] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="Protocol to audit; repeat it. Default: all.")] = None,
     rounds: Annotated[str, typer.Option(help="Rounds after which to look, comma separated.")] = "1,10,100",
     seed: SeedOption = 0,
     data_dir: DataDirOption = None,
@@ -77,9 +75,7 @@ def audit_command(
     for name, found in report["protocols"].items():
         for number, values in found["rounds"].items():
             cells = [
-                values.get(kind, {}).get(metric)
-                for kind in ("sampled", "full")
-                for metric in ("hr@10", "ndcg@10")
+                values.get(kind, {}).get(metric) for kind in ("sampled", "full") for metric in ("hr@10", "ndcg@10")
             ]
             table.add_row(name, number, *["-" if v is None else f"{v:.4f}" for v in cells])
     out.print(table)
@@ -99,8 +95,6 @@ def quickstart(data_dir: DataDirOption = None, seed: SeedOption = 0) -> None:
     for protocol in ("honest", "paper"):
         split = preset(protocol).split(interactions, seed)
         for name in ("random", "popularity"):
-            run = train(
-                create(name, protocol=protocol, data=interactions.name), split, seed=seed, source=source
-            )
+            run = train(create(name, protocol=protocol, data=interactions.name), split, seed=seed, source=source)
             results.append(run.result)
     out.print(result_table(results))

@@ -67,9 +67,7 @@ def train_command(
     ] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = "memory",
-    ldp: Annotated[
-        str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")
-    ] = None,
+    ldp: Annotated[str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")] = None,
     ldp_clip: Annotated[
         float, typer.Option(help="Norm an upload's change is clipped to; 0: no clipping.", min=0)
     ] = 1.0,
@@ -89,7 +87,7 @@ def train_command(
     privacy = None
     if ldp is not None:
         mechanism = choice("--ldp mechanism", ldp, ("laplace", "gaussian"))
-        privacy = Privacy(mechanism=mechanism, clip=ldp_clip or None, scale=ldp_scale, delta=ldp_delta)  # type: ignore[arg-type]
+        privacy = Privacy(mechanism=mechanism, clip=ldp_clip or None, scale=ldp_scale, delta=ldp_delta)
     interactions, source = read_data(data, data_dir)
     split = chosen.split(interactions, seed)
     if chosen.leaks and not quiet:

@@ -44,9 +44,7 @@ def _codes(column: Any, role: str, where: Where) -> tuple[NDArray[np.int32], Ids
     ids = values.to_pylist()
     if _is_text(values.type):
         broken = _bools(pc.match_substring_regex(values, r"[\r\n]"))
-        _refuse(
-            broken[codes], role, where, lambda row: f"the {role} id has a line break; look for a stray quote"
-        )
+        _refuse(broken[codes], role, where, lambda row: f"the {role} id has a line break; look for a stray quote")
         if not _bools(pc.match_substring_regex(values, _CANONICAL_INTEGER)).all():
             return codes, tuple(ids)
         ids = [int(value) for value in ids]
@@ -104,9 +102,7 @@ def _numbers(column: Any, role: str, where: Where) -> NDArray[np.float64] | None
     try:
         numbers = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        is_number = (
-            _bools(pc.match_substring_regex(column, _NUMBER)) if _is_text(column.type) else np.zeros(1, bool)
-        )
+        is_number = _bools(pc.match_substring_regex(column, _NUMBER)) if _is_text(column.type) else np.zeros(1, bool)
         _refuse(~is_number, role, where, lambda row: f"{_show(column, row)} is not a number")
         raise
     _refuse(~np.isfinite(numbers), role, where, lambda row: f"{_show(column, row)} is not a finite number")

@@ -34,9 +34,7 @@ class Wanted:
                 found[role] = _position(column, names, width, source)
         if len(set(found.values())) < len(found):
             used = ", ".join(f"{role}={getattr(self, role)!r}" for role in found)
-            raise DataError(
-                f"{source}: one column was named for two purposes ({used}); name a different one for each."
-            )
+            raise DataError(f"{source}: one column was named for two purposes ({used}); name a different one for each.")
         return found
 
 

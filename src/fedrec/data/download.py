@@ -105,6 +105,4 @@ def _check(path: Path, sha256: str | None) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise UnavailableError(
-            f"{path.name} has the wrong sha256 ({found[:12]}... instead of {sha256[:12]}...)"
-        )
+        raise UnavailableError(f"{path.name} has the wrong sha256 ({found[:12]}... instead of {sha256[:12]}...)")

@@ -31,9 +31,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Interactions:
         return demo()
     if name not in catalogue:
         if Path(name).exists():
-            raise DataError(
-                f"'{name}' is a file or folder, not the name of a data set; use read_csv for files."
-            )
+            raise DataError(f"'{name}' is a file or folder, not the name of a data set; use read_csv for files.")
         raise DataError(unknown("data set", name, catalogue))
     return find(catalogue[name], data_dir)
 

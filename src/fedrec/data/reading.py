@@ -47,9 +47,7 @@ def read_csv(
     name = name or Path(path).name.split(".")[0]
     if data.startswith(_PARQUET):
         columns, labels = _arrow_columns(_parquet(data, source), wanted, source)
-        return code(
-            columns, lambda row, role: f"{source}, row {row + 1}, column '{labels[role]}'", name, terms
-        )
+        return code(columns, lambda row, role: f"{source}, row {row + 1}, column '{labels[role]}'", name, terms)
     columns, labels, text = read_text(data, wanted, delimiter, header, source)
 
     def where(row: int, role: str) -> str:

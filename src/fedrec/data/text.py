@@ -45,9 +45,7 @@ class Text:
                     yield start, row
                 start = reader.line_num + 1
         except csv.Error as error:
-            raise DataError(
-                f"{self.source}, line {start}: a quote is not closed or out of place ({error})."
-            ) from None
+            raise DataError(f"{self.source}, line {start}: a quote is not closed or out of place ({error}).") from None
 
     def line(self, index: int) -> int:
         """Line number of row ``index``, the header being row 0."""
@@ -103,9 +101,7 @@ def _parted(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, so
     for byte in _STAND_INS:
         if byte not in data:
             return Text(data.replace(wide, byte), byte.decode(), False, source)
-    raise DataError(
-        f"{source}: control characters in the file prevent reading it with delimiter '{delimiter}'."
-    )
+    raise DataError(f"{source}: control characters in the file prevent reading it with delimiter '{delimiter}'.")
 
 
 def _sniff(data: bytes, wanted: Wanted, header: bool) -> str:

@@ -54,7 +54,5 @@ class TrainingView:
 
     n_clients: int
     n_items: int
-    positives: (
-        Ragged  # training items, oldest first; repeated rows stay repeated where the protocol keeps them
-    )
+    positives: Ragged  # training items, oldest first; repeated rows stay repeated where the protocol keeps them
     excluded: Ragged  # ascending, distinct

@@ -62,7 +62,7 @@ def counting_scorer(
     sampler, counts = Sampler(view), torch.zeros(view.n_clients, view.n_items)
     clients = torch.arange(view.n_clients)
     for number in range(1, max(rounds) + 1):
-        for cohort in clients.split(512):
+        for cohort in torch.split(clients, 512):
             samples = sampler.draw(cohort, negatives=NEGATIVES, seed=split.seed, round=number - 1)
             drawn = (torch.arange(samples.items.shape[1]) < samples.counts[:, None]) & (samples.labels == 0)
             counts[cohort[0] : cohort[-1] + 1].scatter_add_(1, samples.items.long(), drawn.float())

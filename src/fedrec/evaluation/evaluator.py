@@ -35,10 +35,7 @@ class Evaluation:
     def means(self) -> dict[str, dict[str, float]]:
         """Mean over clients, by ranking and metric."""
         rankings = {"sampled": self.sampled, "full": self.full}
-        return {
-            kind: {name: float(np.nanmean(v)) for name, v in values.items()}
-            for kind, values in rankings.items()
-        }
+        return {kind: {name: float(np.nanmean(v)) for name, v in values.items()} for kind, values in rankings.items()}
 
 
 class Evaluator:
@@ -57,9 +54,7 @@ class Evaluator:
         self._train = self._table(split.training.positives)
         self._parts: dict[str, tuple[HeldOut, Tensor, Tensor | None]] = {}
         for name, held in (("validation", split.validation), ("test", split.test)):
-            drawn = (
-                None if held.candidates is None else torch.from_numpy(held.candidates).long().to(self.device)
-            )
+            drawn = None if held.candidates is None else torch.from_numpy(held.candidates).long().to(self.device)
             self._parts[name] = held, self._table(held.items), drawn
 
     def _table(self, lists: Ragged) -> Tensor:
@@ -72,7 +67,7 @@ class Evaluator:
     def chunks(self, order: Tensor | None = None) -> Iterable[Tensor]:
         """Client numbers, in the given order, in blocks whose scores fit the cache (CPU) or fill the device."""
         clients = torch.arange(self.split.data.n_users) if order is None else order
-        return clients.split(self.chunk)
+        return torch.split(clients, self.chunk)
 
     def evaluate(self, scorer: Scorer, *wanted: Part, order: Tensor | None = None) -> dict[Part, Evaluation]:
         """Metric values of the wanted parts; clients are scored once for all of them, in ``order`` where that is faster."""

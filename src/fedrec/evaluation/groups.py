@@ -41,9 +41,7 @@ def by_group(values: ArrayLike, groups: ArrayLike) -> list[GroupMean]:
     """
     value, group = np.asarray(values, np.float64), np.asarray(groups)
     if value.shape != group.shape:
-        raise DataError(
-            f"values {value.shape} and groups {group.shape} differ in shape; pass one of each per client"
-        )
+        raise DataError(f"values {value.shape} and groups {group.shape} differ in shape; pass one of each per client")
     known = ~np.isnan(value)
     labels, member = np.unique(group[known], return_inverse=True)
     sizes = np.bincount(member, minlength=len(labels))
@@ -72,7 +70,5 @@ def gini(top: Tensor, n_items: int) -> float:
 def _shown(top: Tensor, n_items: int) -> Tensor:
     items = top[top >= 0].long()
     if n_items < 1 or (items.numel() and int(items.max()) >= n_items):
-        raise DataError(
-            f"the lists name an item beyond the {n_items} items of the data set; pass its full item count"
-        )
+        raise DataError(f"the lists name an item beyond the {n_items} items of the data set; pass its full item count")
     return torch.bincount(items, minlength=n_items)

@@ -48,9 +48,7 @@ def full_ranks(
         rows, slots = real.nonzero(as_tuple=True)
         ranked[rows, targets[rows, slots]] = wanted[rows, slots]
     count = _count_by_comparing if targets.shape[1] == 1 else _count_by_sorting
-    parts = [
-        count(*chunk) for chunk in zip(torch.split(ranked, CHUNK), torch.split(wanted, CHUNK), strict=True)
-    ]
+    parts = [count(*chunk) for chunk in zip(torch.split(ranked, CHUNK), torch.split(wanted, CHUNK), strict=True)]
     better = torch.cat([above for above, _ in parts])
     level = torch.cat([equal for _, equal in parts])
     return better.where(real, MISSING), (level - 1).where(real, 0)

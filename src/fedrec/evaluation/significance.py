@@ -117,9 +117,7 @@ def compare(
     ]
 
 
-def _resampled_means(
-    values: NDArray[np.float64], samples: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _resampled_means(values: NDArray[np.float64], samples: int, rng: np.random.Generator) -> NDArray[np.float64]:
     n = len(values)
     distinct, repeats = np.unique(values, return_counts=True)
     # Users with equal values can be drawn together, as one multinomial count. A count costs about ten single
@@ -145,8 +143,6 @@ def _differences(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     if len(first) == 0:
         raise DataError("a paired test needs at least one user; the runs hold none")
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise DataError(
-            "per-user values contain NaN or infinity; drop users without test items from both runs"
-        )
+        raise DataError("per-user values contain NaN or infinity; drop users without test items from both runs")
     # Rounding noise of the metrics would otherwise break ties among differences, which the tests rely on.
     return np.round(first - second, 12)

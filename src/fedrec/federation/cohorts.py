@@ -31,9 +31,7 @@ def cut(sizes: Tensor, *, samples: int, clients: int) -> list[slice]:
     return slices
 
 
-def cohorts(
-    clients: Tensor, counts: Tensor, kinds: Tensor | None, *, samples: int, most: int
-) -> list[Tensor]:
+def cohorts(clients: Tensor, counts: Tensor, kinds: Tensor | None, *, samples: int, most: int) -> list[Tensor]:
     """Split ``clients`` into cohorts of one kind each, largest clients first; ``most`` bounds the clients of one."""
     ordered = clients[size_order(counts[clients])]
     if kinds is None:

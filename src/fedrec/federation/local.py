@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
-from fedrec.federation import streams
-from fedrec.federation.kernels.mf import train_mf
-from fedrec.federation.samples import Samples
+from fedrec.kernels.mf import train_mf
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's customary constants
 
@@ -33,6 +33,9 @@ class Step:
     optimizer: Optimizer = "adam"
     weight_decay: float = 0.0  # added to the gradient as weight_decay * parameter
     lr_decay: float = 1.0  # factor on the rate after every batch
+    loss: Callable[[Params, Batch], Tensor] | None = (
+        None  # of this step alone, where steps differ in what they minimise
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +126,7 @@ class _Update:
         local = {name: value[who].detach() for name, value in params.items()}
         for name in self.rates:
             local[name].requires_grad_()
-        value = loss(local, batch)
+        value = (self.step.loss or loss)(local, batch)
         gradients = torch.autograd.grad(value.sum(), [local[name] for name in self.rates])
         with torch.no_grad():
             for name, gradient in zip(self.rates, gradients, strict=True):
@@ -182,6 +185,8 @@ def lookup(block: Tensor, slots: Tensor) -> Tensor:
 
 def take_rows(table: Tensor, samples: Samples) -> Tensor:
     """The rows the clients touch, [c, R, d], from a shared [m, d] or a personal [c, m, d] table."""
+    if table.dim() == 3 and table.stride(0) == 0:  # one table behind all clients: looking rows up needs no copies of it
+        table = table[0]
     return embedding(samples.rows, table) if table.dim() == 2 else lookup(table, samples.rows)
 
 

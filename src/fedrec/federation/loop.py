@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -36,8 +37,17 @@ class Trainer(Protocol):
         """Run one round."""
         ...
 
-    def scores(self, clients: Tensor) -> Tensor:
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Other ways to score that are worth reporting."""
+        ...
+
+    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
         """Scores [c, m] of these clients."""
+        ...
+
+    def diagnostics(self) -> dict[str, Any]:
+        """What the method itself has to say at the end."""
         ...
 
     @property
@@ -159,28 +169,29 @@ class Loop:
             "seconds": {name: round(value, 4) for name, value in report.seconds.items()},
         }
 
+    def measure(self) -> None:
+        """Evaluate the current state: both parts, and all views the method reports."""
+        self.final = {}
+        for view in (None, *self.trainer.views):
+            scorer = partial(self.trainer.scores, view=view)
+            found = self.evaluator.evaluate(scorer, "validation", "test", order=self.trainer.client_order)
+            for part, value in found.items():
+                self.final[part if view is None else f"{part}@{view}"] = value
+
     def _evaluate(self, done: int) -> dict[str, Any]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
         protocol = self.split.protocol
-        results = self.evaluator.evaluate(
-            self.trainer.scores, "validation", "test", order=self.trainer.client_order
-        )
-        named: dict[str, Evaluation] = {str(part): value for part, value in results.items()}
-        shown = {"validation": named["validation"].means()}
+        self.measure()
+        shown = {"validation": self.final["validation"].means()}
         if protocol.select_on == "test":
-            shown["test"] = named["test"].means()
+            shown["test"] = self.final["test"].means()
         value = shown[protocol.select_on][protocol.select_ranking][protocol.select_metric]
-        better = (
-            self.best is None
-            or value > self.best.value
-            or (value == self.best.value and protocol.select_later)
-        )
+        better = self.best is None or value > self.best.value or (value == self.best.value and protocol.select_later)
         if better:
             state = None
             if self.keep_state:
                 state = {name: tensor.clone() for name, tensor in self.trainer.state().items()}
-            self.best = Best(done, value, named, state)
-        self.final = named
+            self.best = Best(done, value, self.final, state)
         return shown
 
     def _describe(self, line: dict[str, Any]) -> str:
@@ -241,7 +252,7 @@ class Loop:
 
 def pack(results: dict[str, Evaluation]) -> dict[str, Tensor]:
     """Per-client values as named tensors."""
-    named = {}
+    named: dict[str, Tensor] = {}
     for part, evaluation in results.items():
         for kind, values in (("sampled", evaluation.sampled), ("full", evaluation.full)):
             named |= {f"{part}/{kind}/{name}": torch.from_numpy(value) for name, value in values.items()}

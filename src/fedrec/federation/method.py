@@ -22,9 +22,9 @@ from torch import Tensor
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.payload import Payload, State, Upload
-from fedrec.federation.samples import Samples
 from fedrec.federation.store import ClientState
 from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
 if TYPE_CHECKING:
     from fedrec.federation.loop import Trainer
@@ -73,9 +73,7 @@ class Task:
         """Initial values N(0, std^2), drawn on the CPU so that devices agree."""
         return (torch.randn(*shape, generator=generator) * std).to(self.device)
 
-    def client_normal(
-        self, clients: Tensor, *shape: int, std: float, common: bool = False, stream: int = 0
-    ) -> Tensor:
+    def client_normal(self, clients: Tensor, *shape: int, std: float, common: bool = False, stream: int = 0) -> Tensor:
         """Initial values N(0, std^2) of each client, [c, *shape]; the same for all clients if ``common``."""
         who = torch.zeros(1, dtype=torch.int64) if common else clients.cpu()
         keys = streams.child(streams.keys(self.seed, streams.Purpose.INIT, 0, who), stream)
@@ -167,6 +165,19 @@ class Method(ABC):
         """A label per client where payloads differ in shape; cohorts never mix labels."""
         return None
 
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of other ways to score that are worth reporting beside ``scores``."""
+        return ()
+
+    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+        """Scores [c, m] of one of the ``views``."""
+        raise KeyError(view)
+
+    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+        """What the method itself has to say at the end of a run; goes into the result."""
+        return {}
+
     def server_bytes(self, private: int) -> int:
         """Memory the server needs beside ``private`` bytes of client state, where it is of that order."""
         return 0
@@ -176,9 +187,7 @@ class Method(ABC):
         """What these clients download."""
 
     @abstractmethod
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Train these clients, whose private state changes in place; return their upload and losses [c]."""
 
     @abstractmethod

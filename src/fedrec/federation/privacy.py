@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation import streams
 from fedrec.federation.payload import Part, Payload, RowUpdate, Table
-from fedrec.federation.streams import Purpose
+from fedrec.sampling import streams
+from fedrec.sampling.streams import Purpose
 
 MEANINGLESS = 50.0
 """Above this epsilon a guarantee bounds nothing anybody would call privacy."""
@@ -74,7 +74,7 @@ class PrivacyStage:
         index = torch.arange(like[0].numel(), device=like.device)
         # One client at a time bounds the float64 temporaries when the client's table is large.
         step = max(1, (1 << 22) // max(1, len(index)))
-        blocks = [draw(part[:, None], index).to(like.dtype) for part in keys.split(step)]
+        blocks = [draw(part[:, None], index).to(like.dtype) for part in torch.split(keys, step)]
         return torch.cat(blocks).view_as(like) * self.settings.scale
 
     def epsilon(self, rounds: int) -> float | None:
@@ -105,9 +105,7 @@ def _change(part: Part) -> Tensor:
         return part.dense()
     if isinstance(part, Table):
         if part.update is None:
-            raise ConfigError(
-                "this method uploads a table without its change, so its upload cannot be clipped."
-            )
+            raise ConfigError("this method uploads a table without its change, so its upload cannot be clipped.")
         return part.update.dense()
     return part
 

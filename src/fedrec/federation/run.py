@@ -140,9 +140,7 @@ def train(
         loop.resume()
     loop.run()
     if not loop.final:  # resumed after the last round
-        loop.final = {
-            str(k): v for k, v in loop.evaluator.evaluate(trainer.scores, "validation", "test").items()
-        }
+        loop.measure()
     result = _result(method, split, loop, identity, stage, place, time.perf_counter() - start)
     assert loop.best is not None
     if loop.best.state is not None:
@@ -244,6 +242,14 @@ def _result(
         "threads": torch.get_num_threads(),
         "versions": _versions(),
     }
+    views = loop.trainer.views
+    if views:
+        result["views"] = {
+            view: {"test": best.results[f"test@{view}"].means(), "final": loop.final[f"test@{view}"].means()}
+            for view in views
+        }
+    if found := loop.trainer.diagnostics():
+        result["diagnostics"] = found
     if split.held_out_in_training:
         result["held_out_in_training"] = split.held_out_in_training
     if stage is not None:
@@ -281,9 +287,7 @@ def read_result(folder: str | Path) -> dict[str, Any]:
     return content
 
 
-def restore(
-    method: Method, split: Split, folder: str | Path, result: dict[str, Any], device: str = "cpu"
-) -> Run:
+def restore(method: Method, split: Split, folder: str | Path, result: dict[str, Any], device: str = "cpu") -> Run:
     """A saved run with its model, on the split it was trained on."""
     if split.hash != result["split_hash"]:
         raise DataError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +18,11 @@ from fedrec.errors import FedrecError
 from fedrec.federation.cohorts import SAMPLES, TABLES, cohorts, size_order
 from fedrec.federation.memory import check_fits
 from fedrec.federation.method import Method, Task
-from fedrec.federation.payload import State, Upload, client_bytes
+from fedrec.federation.payload import Upload, client_bytes
 from fedrec.federation.privacy import PrivacyStage
-from fedrec.federation.sampling import Sampler
 from fedrec.federation.store import ClientStore
-from fedrec.federation.streams import Purpose
+from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.streams import Purpose
 
 
 @dataclass
@@ -64,7 +65,7 @@ class Simulation:
         check_fits(method, self.private_bytes, self.device, on_disk=store_folder is not None)
         largest = max((t.numel() * t.element_size() for t in first.values()), default=1)
         self._most = max(1, TABLES[self.device.type] // max(largest, 4 * view.n_items))
-        for chunk in self._order.split(self._most):
+        for chunk in torch.split(self._order, self._most):
             self.store.fill(chunk, method.client_state(self.task, chunk))
         self.server = method.server_state(self.task)
 
@@ -79,9 +80,7 @@ class Simulation:
         report.loss = self._mean_loss(losses, number)
         return report
 
-    def _uploads(
-        self, number: int, report: RoundReport, losses: list[tuple[Tensor, Tensor]]
-    ) -> Iterator[Upload]:
+    def _uploads(self, number: int, report: RoundReport, losses: list[tuple[Tensor, Tensor]]) -> Iterator[Upload]:
         method, task = self.method, self.task
         rng = np.random.default_rng([task.seed, int(Purpose.PARTICIPATION), number])
         chosen = method.participants(task, self.server, number, rng)
@@ -117,28 +116,40 @@ class Simulation:
             )
         return float(loss.double().mean())
 
-    def scores(self, clients: Tensor) -> Tensor:
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Other ways to score that the method wants reported."""
+        return self.method.views
+
+    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
         """Scores [c, m] of any clients with the current state."""
         kinds = self.method.kinds(self.server, clients)
         if kinds is None:
-            return self._scores(clients)
+            return self._scores(clients, view)
         out = torch.empty(len(clients), self.task.n_items, device=self.device)
         for value in torch.unique(kinds).tolist():
             chosen = (kinds == value).nonzero()[:, 0].cpu()
-            out[chosen.to(self.device)] = self._scores(clients[chosen])
+            out[chosen.to(self.device)] = self._scores(clients[chosen], view)
         return out
 
-    def _scores(self, clients: Tensor) -> Tensor:
-        blocks = [
-            self.method.scores(self.store.at(part), self.method.broadcast(self.server, part))
-            for part in clients.split(self._most)
-        ]
+    def _scores(self, clients: Tensor, view: str | None) -> Tensor:
+        blocks = []
+        for part in torch.split(clients, self._most):
+            state, payload = self.store.at(part), self.method.broadcast(self.server, part)
+            if view is None:
+                blocks.append(self.method.scores(state, payload))
+            else:
+                blocks.append(self.method.view_scores(view, state, payload))
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     @property
     def client_order(self) -> Tensor:
         """Clients in storage order, in which reading their state needs no copy."""
         return self._order
+
+    def diagnostics(self) -> dict[str, Any]:
+        """What the method has to say."""
+        return self.method.diagnostics(self.task, self.server)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a later round depends on, by name."""

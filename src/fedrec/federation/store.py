@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedrec.federation.payload import State
-from fedrec.federation.samples import Samples
+from fedrec.sampling.samples import Samples
 
 
 class ClientStore:
@@ -34,9 +34,7 @@ class ClientStore:
             return torch.empty(shape, dtype=like.dtype, device=like.device)
         self.folder.mkdir(parents=True, exist_ok=True)
         size = torch.Size(shape).numel()
-        return torch.from_file(
-            str(self.folder / f"{name}.bin"), shared=True, size=size, dtype=like.dtype
-        ).view(shape)
+        return torch.from_file(str(self.folder / f"{name}.bin"), shared=True, size=size, dtype=like.dtype).view(shape)
 
     def at(self, clients: Tensor) -> ClientState:
         """The state of these clients, to read and to write."""
@@ -79,11 +77,7 @@ class ClientState:
     def __getitem__(self, name: str) -> Tensor:
         """The values of these clients; a view of the store where they are contiguous, else a copy. Do not change it."""
         stored = self._tensors[name]
-        return (
-            stored[self._slice]
-            if self._slice is not None
-            else stored.index_select(0, self._place.to(stored.device))
-        )
+        return stored[self._slice] if self._slice is not None else stored.index_select(0, self._place.to(stored.device))
 
     def __setitem__(self, name: str, values: Tensor) -> None:
         stored = self._tensors[name]

@@ -7,9 +7,13 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.method import Method
 from fedrec.methods.tuned import tuned
+from fedrec.parts.merging import check_merge
+from fedrec.parts.plugin import Merged, MergeSettings
 
 BUILT_IN = {
     "random": "fedrec.methods.references:Random",
@@ -43,17 +47,48 @@ def find(name: str) -> type[Method]:
     raise ConfigError(unknown("method", name, names()))
 
 
-def create(
-    name: str, *, protocol: str = "honest", data: str = "", merge: str | None = None, **options: Any
-) -> Method:
+def _merge_settings(mode: str | None, options: dict[str, Any]) -> MergeSettings | None:
+    """Settings of the merging plug-in: the mode, and ``merge.<setting>`` among the options."""
+    chosen = {key: options.pop(key) for key in list(options) if key.startswith("merge.")}
+    if mode is None:
+        if chosen:
+            raise ConfigError(f"{next(iter(chosen))} has no effect without --merge; add --merge elastic.")
+        return None
+    check_merge(mode, 0.5)
+    values = {"mode": mode} | {key.removeprefix("merge."): value for key, value in chosen.items()}
+    for key in values:
+        if key not in MergeSettings.model_fields:
+            raise ConfigError(unknown("merge setting", key, MergeSettings.model_fields))
+    try:
+        return MergeSettings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"merge setting {first['loc'][0]}: {first['msg']}.") from None
+
+
+def create(name: str, *, protocol: str = "honest", data: str = "", merge: str | None = None, **options: Any) -> Method:
     """A method with its tuned configuration for that protocol and data set; ``options`` win over it."""
     kind = find(name)
+    own_merge = "merge" in kind.Config.model_fields
+    if own_merge and merge is not None:
+        options["merge"] = merge
+    merging = None if own_merge else _merge_settings(merge, options)
     known = tuned(name, protocol, data)
     rounds = known.pop("rounds", None)
     for key in options:
         if key not in kind.Config.model_fields:
             raise ConfigError(unknown(f"setting of {name}", key, kind.Config.model_fields))
-    method = kind(kind.configure(known | options))
+    method: Method = kind(kind.configure(known | options))
     if rounds is not None:
         method.rounds = int(rounds)
-    return method
+    return method if merging is None else Merged(method, merging)
+
+
+def rebuild(name: str, config: dict[str, Any]) -> Method:
+    """The method of a saved run from its name and described config."""
+    base, sign, _ = name.partition("+")
+    kind = find(base)
+    if not sign:
+        return kind(kind.configure(config))
+    own = {key: value for key, value in config.items() if key != "merge"}
+    return Merged(kind(kind.configure(own)), MergeSettings(**config["merge"]))

@@ -19,11 +19,12 @@ from torch import Tensor
 from fedrec.federation.local import Step, fit, fit_mf, take_rows
 from fedrec.federation.method import LearnedConfig, Method, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Table, Upload, table, tensor
-from fedrec.federation.samples import Samples
 from fedrec.federation.store import ClientState, select
-from fedrec.parts import merging, similarity as alike
+from fedrec.parts import merging
+from fedrec.parts import similarity as alike
 from fedrec.parts.scorers import dot
 from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -174,9 +175,7 @@ class FedEM(Method):
             payload["items"] = select(server["tables"], slots)
         return payload
 
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Merge, then train locally (section 3 of the paper); the order of both is the variant's."""
         c = self.config
         user = clients["user"].clone()
@@ -211,9 +210,7 @@ class FedEM(Method):
 
     def _merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
         c = self.config
-        return merging.merge(
-            c.merge, local, server, theta=theta, widths=self.widths, rho=c.rho, pool=c.dynamic_pool
-        )
+        return merging.merge(c.merge, local, server, theta=theta, widths=self.widths, rho=c.rho, pool=c.dynamic_pool)
 
     def _adapter_phase(
         self, clients: ClientState, theta: Tensor, user: Tensor, server: Tensor, samples: Samples
@@ -266,9 +263,7 @@ class FedEM(Method):
         if c.agg == "mean":
             weights = share.expand(len(size), -1)
         else:
-            near = alike.similarities(
-                tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign
-            )
+            near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign)
             if c.agg == "similarity":
                 weights = near / near.sum(1, keepdim=True)
             else:

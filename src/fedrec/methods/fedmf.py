@@ -8,18 +8,20 @@ p_u . q_i, binary cross-entropy on positives and sampled negatives (Eq. 2 of Fed
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.local import Params, fit_mf, mf_loss
+from fedrec.federation.local import Batch, Params, fit_mf, mf_loss
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
-from fedrec.federation.samples import Samples
 from fedrec.federation.store import ClientState
-from fedrec.federation.table_method import TableMethod
 from fedrec.parts.aggregation import Rule, fold_rows
+from fedrec.parts.merging import fit_adapter
 from fedrec.parts.scorers import broadcast, dot
+from fedrec.parts.table_method import TableMethod
+from fedrec.sampling.samples import Samples
 
 
 class FedMFConfig(LearnedConfig):
@@ -44,14 +46,11 @@ class FedMF(TableMethod):
     server_keeps = "item table (m x d)"
     Config = FedMFConfig
     private_names = ("user",)
-    loss = staticmethod(mf_loss)
 
     def server_state(self, task: Task) -> State:
         """Random item table."""
         return {
-            "items": task.normal(
-                task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator()
-            )
+            "items": task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
         }
 
     def client_state(self, task: Task, clients: Tensor) -> State:
@@ -63,6 +62,10 @@ class FedMF(TableMethod):
         """The item table."""
         return {"items": broadcast(server["items"], len(clients))}
 
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Eq. 2 of FedEM."""
+        return mf_loss(params, batch)
+
     def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
         """Joint steps on the user vector and the touched rows (Eq. 12 of FedEM)."""
         c = self.config
@@ -70,6 +73,12 @@ class FedMF(TableMethod):
             params["user"], params["block"], samples,
             epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
         )  # fmt: skip
+
+    def fit_adapter(
+        self, theta: Tensor, private: Params, local: Tensor, server: Tensor, samples: Samples, **options: Any
+    ) -> None:
+        """The same as for every method, in compiled code."""
+        fit_adapter(theta, private["user"], local, server, samples, batch_size=self.config.batch_size, **options)
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """One of the four rules."""
@@ -92,9 +101,7 @@ class Local(FedMF):
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """User vectors, and one common random item table, of which each client owns a copy."""
-        table = task.normal(
-            task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator()
-        )
+        table = task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
         return super().client_state(task, clients) | {"items": table.expand(len(clients), -1, -1)}
 
     def server_state(self, task: Task) -> State:
@@ -105,9 +112,7 @@ class Local(FedMF):
         """Nothing."""
         return {}
 
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """The local phase of FedMF on the own table."""
         params = {"user": clients["user"].clone(), "block": clients.take("items", samples)}
         loss = self.fit(params, samples, round)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fedrec.federation.method import Method, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.samples import Samples
 from fedrec.federation.store import ClientState
 from fedrec.parts.aggregation import fold_rows
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
 
 class Popularity(Method):
@@ -38,17 +38,13 @@ class Popularity(Method):
         """The counts."""
         return {"counts": broadcast(server["counts"], len(clients))}
 
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Count the own training items; repeated rows count once per row."""
         values = torch.zeros(*samples.rows.shape, 1, device=samples.rows.device)
         valid = torch.arange(samples.items.shape[1], device=values.device) < samples.counts[:, None]
         values[..., 0].scatter_add_(1, samples.slots.long(), valid.float())
         n_items = tensor(payload, "counts").shape[1]
-        return {"counts": RowUpdate(samples.rows, samples.row_counts, values, n_items)}, torch.zeros(
-            len(clients)
-        )
+        return {"counts": RowUpdate(samples.rows, samples.row_counts, values, n_items)}, torch.zeros(len(clients))
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """Sum."""
@@ -81,9 +77,7 @@ class Random(Method):
         """The item numbers, which everybody knows."""
         return {"items": broadcast(server["items"], len(clients))}
 
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Learn nothing."""
         return {}, torch.zeros(len(clients))
 

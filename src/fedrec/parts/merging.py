@@ -8,7 +8,7 @@ Dynamic and elastic weights come from a client's adapter, a small perceptron tha
 ``concat(local, server - local)``; the paper puts the halves the other way round, which only permutes the
 columns of the first layer's weights. Adapters are kept as one flat tensor ``theta`` [c, P]: for every layer
 its weights (a row per output), then its biases. On a CPU, float32 work goes to
-``fedrec.federation.kernels.adapter``, which computes the same.
+``fedrec.kernels.adapter``, which computes the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation import streams
-from fedrec.federation.kernels import adapter as kernels
 from fedrec.federation.local import Batch, Loss, Params, Step, fit, lookup
-from fedrec.federation.samples import Samples
+from fedrec.kernels import adapter as kernels
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
 Mode = Literal["replace", "static", "dynamic", "elastic", "none"]
 Pool = Literal["items", "row"]
@@ -152,15 +152,19 @@ def adapter_loss(widths: Sequence[int]) -> Loss:
 
     def loss(params: Params, batch: Batch) -> Tensor:
         local, server = lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
-        if "pool_local" in params:
-            rho = adapter(params["adapter"], widths, params["pool_local"], params["pool_server"])
-            rho = rho.mean(1, keepdim=True)
-        else:
-            rho = adapter(params["adapter"], widths, local, server)
-        rows = local + rho[:, :, None] * (server - local)
+        rows = merged_rows(params, widths, local, server)
         return batch.bce((rows @ params["user"].unsqueeze(2)).squeeze(2))
 
     return loss
+
+
+def merged_rows(params: Params, widths: Sequence[int], local: Tensor, server: Tensor) -> Tensor:
+    """Rows [c, R, d] merged with the parameters adapter and, for dynamic merging, pool_local and pool_server."""
+    if "pool_local" in params:
+        rho = adapter(params["adapter"], widths, params["pool_local"], params["pool_server"]).mean(1, keepdim=True)
+    else:
+        rho = adapter(params["adapter"], widths, local, server)
+    return local + rho[:, :, None] * (server - local)
 
 
 def plain_loss(params: Params, batch: Batch) -> Tensor:

@@ -50,7 +50,8 @@ def principal_scores(table: Tensor, sign: Sign = "fixed") -> Tensor:
     if sign == "fixed":
         largest = first.gather(1, first.abs().argmax(1, keepdim=True))
         first = first * largest.sign()
-    return (centred @ first.unsqueeze(2)).squeeze(2)
+    scores: Tensor = (centred @ first.unsqueeze(2)).squeeze(2)
+    return scores
 
 
 def similarities(

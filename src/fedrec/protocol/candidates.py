@@ -39,8 +39,6 @@ def draw_candidates(
         keys = np.random.default_rng([seed, stream, start]).random((len(chunk), n_items), dtype=np.float32)
         for row, client in enumerate(chunk):
             keys[row, item_rank[seen[client]]] = np.inf
-        best = (
-            np.argpartition(keys, count, axis=1)[:, :count] if count < n_items else np.argsort(keys, axis=1)
-        )
+        best = np.argpartition(keys, count, axis=1)[:, :count] if count < n_items else np.argsort(keys, axis=1)
         drawn[chunk] = items[best]
     return np.sort(drawn, axis=1)

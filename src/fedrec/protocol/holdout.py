@@ -64,9 +64,7 @@ def parts(data: Interactions, protocol: Protocol, seed: int) -> tuple[NDArray[np
         part[from_end <= test] = TEST
     else:
         if data.timestamps is None:
-            raise DataError(
-                f"{data.name} has no timestamps, so it cannot be split by global time; use holdout=ratio."
-            )
+            raise DataError(f"{data.name} has no timestamps, so it cannot be split by global time; use holdout=ratio.")
         time = data.timestamps[order]
         last = np.quantile(data.timestamps, 1 - protocol.test_ratio, method="lower")
         kept = data.timestamps[data.timestamps <= last]

@@ -60,9 +60,7 @@ class Protocol(BaseModel):
     def _selectable(self) -> Protocol:
         names = self.full_metrics if self.select_ranking == "full" else self.metrics
         if self.select_metric not in names:
-            raise ValueError(
-                f"select_metric '{self.select_metric}' is not among the {self.select_ranking} metrics"
-            )
+            raise ValueError(f"select_metric '{self.select_metric}' is not among the {self.select_ranking} metrics")
         if self.candidates and self.holdout != "leave-one-out":
             raise ValueError("sampled candidates need holdout=leave-one-out; set candidates=0")
         if not self.candidates and self.select_ranking == "sampled":
@@ -93,7 +91,7 @@ class Protocol(BaseModel):
             if key not in type(self).model_fields:
                 raise ConfigError(unknown("protocol option", key, type(self).model_fields))
         try:
-            return Protocol(**values)  # type: ignore[arg-type]
+            return Protocol(**values)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "protocol"

@@ -50,7 +50,9 @@ class Split:
 
     def __repr__(self) -> str:
         leak = ", leaks" if self.protocol.leaks else ""
-        return f"Split({self.data.name!r}, protocol={self.protocol.name!r}, seed={self.seed}{leak}, hash={self.hash[:12]})"
+        return (
+            f"Split({self.data.name!r}, protocol={self.protocol.name!r}, seed={self.seed}{leak}, hash={self.hash[:12]})"
+        )
 
 
 def make_split(interactions: Interactions, protocol: Protocol, seed: int = 0) -> Split:

@@ -1,1 +1,1 @@
-from fedrec.federation import streams
+"""Random streams, negative sampling, and the samples of a round."""

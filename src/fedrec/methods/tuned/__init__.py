@@ -17,5 +17,6 @@ def tuned(method: str, protocol: str, data: str = "") -> dict[str, Any]:
     if not path.is_file():
         return {}
     table = tomllib.loads(path.read_text(encoding="utf-8")).get(protocol, {})
-    settings = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    return settings | table.get(data, {})
+    settings: dict[str, Any] = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    settings.update(table.get(data, {}))
+    return settings

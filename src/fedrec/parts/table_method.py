@@ -6,16 +6,20 @@ parameters and its loss, and nothing else is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, take_rows
+from fedrec.federation.local import Batch, Params, Step, fit, lookup, take_rows
 from fedrec.federation.method import Method
 from fedrec.federation.payload import Payload, RowUpdate, tensor
-from fedrec.federation.samples import Samples
 from fedrec.federation.store import ClientState
+from fedrec.parts.merging import merged_rows
+from fedrec.sampling.samples import Samples
 
 
 class TableMethod(Method):
@@ -25,8 +29,15 @@ class TableMethod(Method):
     """Name of the table in the download and of its row changes in the upload."""
     private_names: ClassVar[tuple[str, ...]] = ("user",)
     """Private state that is trained beside the rows."""
-    loss: ClassVar[Callable[[Params, Batch], Tensor]]
-    """Mean loss per client from the private parameters and ``block``, the touched rows."""
+
+    @abstractmethod
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Mean loss per client [c] from the private parameters and ``block``, the touched rows."""
+
+    @property
+    def table_dim(self) -> int:
+        """Columns of the table."""
+        return int(self.config.dim)
 
     def steps(self, samples: Samples, round: int) -> Sequence[Step]:
         """Optimiser steps per batch; one joint step on everything unless a method says otherwise."""
@@ -43,9 +54,7 @@ class TableMethod(Method):
             steps=self.steps(samples, round),
         )
 
-    def train(
-        self, clients: ClientState, payload: Payload, samples: Samples, round: int
-    ) -> tuple[Payload, Tensor]:
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Download, train touched rows and private parameters together, upload the rows' changes."""
         table = tensor(payload, self.table)
         block = take_rows(table, samples)
@@ -54,3 +63,31 @@ class TableMethod(Method):
         loss = self.fit(params, samples, round)
         clients.write({name: params[name] for name in self.private_names})
         return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss
+
+    def fit_adapter(
+        self,
+        theta: Tensor,
+        private: Params,
+        local: Tensor,
+        server: Tensor,
+        samples: Samples,
+        *,
+        widths: Sequence[int],
+        epochs: int,
+        lr: float,
+        pool: tuple[Tensor, Tensor] | None,
+    ) -> None:
+        """Train merging adapters through this method's own loss on merged rows (Eq. 11 of FedEM); nothing else moves."""
+        params = private | {"adapter": theta, "local": local, "server": server}
+        if pool is not None:
+            params |= {"pool_local": pool[0], "pool_server": pool[1]}
+
+        def loss(params: Params, batch: Batch) -> Tensor:
+            rows = merged_rows(
+                params, widths, lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
+            )
+            # The merged rows of the batch take the place of the block, each sample pointing to its own.
+            own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
+            return self.loss(params | {"block": rows}, replace(batch, slots=own))
+
+        fit(params, loss, samples, epochs=epochs, batch_size=self.config.batch_size, steps=[Step(("adapter",), lr)])

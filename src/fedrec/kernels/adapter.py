@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrec.federation.kernels import compiled, for_clients
-from fedrec.federation.kernels.streams import epoch_order
-from fedrec.federation.samples import Samples
+from fedrec.kernels import compiled, for_clients
+from fedrec.kernels.streams import epoch_order
+from fedrec.sampling.samples import Samples
 
 LANES = 32  # columns are padded to whole vectors: the compiler does what is left over one by one
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)

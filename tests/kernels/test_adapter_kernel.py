@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.federation import streams
 from fedrec.federation.local import Step, fit, put_rows, take_rows
-from fedrec.federation.samples import Samples
-from fedrec.federation.sampling import Sampler
 from fedrec.parts import merging
+from fedrec.sampling import streams
+from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.samples import Samples
 
 DIM, ITEMS, BATCH = 5, 60, 40
 WIDTHS = merging.adapter_widths(DIM)
@@ -204,9 +204,7 @@ def test_a_view_that_is_not_contiguous_is_trained_too() -> None:
     strided = torch.zeros(len(SIZES), 2 * s["theta"].shape[1])[:, ::2]
     strided.copy_(s["theta"])
     blocks = (take_rows(s["local"], samples), take_rows(s["server"], samples))
-    merging.fit_adapter(
-        strided, s["user"], *blocks, samples, widths=WIDTHS, epochs=2, batch_size=BATCH, lr=0.03
-    )
+    merging.fit_adapter(strided, s["user"], *blocks, samples, widths=WIDTHS, epochs=2, batch_size=BATCH, lr=0.03)
     assert torch.equal(strided, want["theta"])
 
 

@@ -1,4 +1,4 @@
-"""Negative sampling, compiled; ``fedrec.federation.sampling`` defines it and has the torch twin."""
+"""Negative sampling, compiled; ``fedrec.sampling.negatives`` defines it and has the torch twin."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.federation.kernels import compiled
-from fedrec.federation.kernels.streams import below, client_key
+from fedrec.kernels import compiled
+from fedrec.kernels.streams import below, client_key
 
 NEGATIVES = np.uint64(1)  # the value of ``Purpose.NEGATIVES``
 

@@ -1,4 +1,4 @@
-"""Counter-based random numbers for compiled code; ``fedrec.federation.streams`` has the same bits in torch.
+"""Counter-based random numbers for compiled code; ``fedrec.sampling.streams`` has the same bits in torch.
 
 Every number is a hash of (seed, purpose, round, client, index), so it does not matter in which order, on how
 many threads or in which cohort clients are visited. The hash is the splitmix64 finaliser.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.federation.kernels import compiled
+from fedrec.kernels import compiled
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # odd, close to 2**64 / golden ratio: spreads consecutive indices
 FIRST = np.uint64(0xBF58476D1CE4E5B9)

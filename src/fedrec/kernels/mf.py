@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec.federation.kernels import compiled, for_clients
-from fedrec.federation.kernels.streams import epoch_order
-from fedrec.federation.samples import Samples
+from fedrec.kernels import compiled, for_clients
+from fedrec.kernels.streams import epoch_order
+from fedrec.sampling.samples import Samples
 
 KEEP2, EPS = np.float32(0.999), np.float32(1e-8)
 NEW1, NEW2 = np.float32(0.1), np.float32(0.001)  # 1 - beta, rounded once: 1 - float32(0.999) is off by 1e-5

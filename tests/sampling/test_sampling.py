@@ -8,8 +8,8 @@ import torch
 
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
-from fedrec.federation.samples import Samples
-from fedrec.federation.sampling import Sampler
+from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.samples import Samples
 
 
 def make_view(n: int = 30, m: int = 40, seed: int = 0, extra: int = 2) -> TrainingView:

@@ -1,0 +1,161 @@
+"""The conformance suite: what every method must do, in a few lines of test.
+
+    class TestMine(MethodSuite):
+        method = Mine
+        options = {"lr": 0.05}
+        floor = 0.45
+
+Works for methods outside this package too; needs pytest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import fedrec
+from fedrec.errors import ConfigError, DataError
+from fedrec.federation.method import Method
+from fedrec.federation.run import train
+from fedrec.federation.simulation import Simulation
+
+
+class MethodSuite:
+    """Inherit, name the method, and pytest does the rest."""
+
+    method: ClassVar[Any]
+    """A method class, or a function that makes a method from options."""
+    options: ClassVar[dict[str, Any]] = {}
+    rounds: ClassVar[int] = 20
+    """Rounds on the embedded data for the accuracy tests."""
+    floor: ClassVar[float] = 0.15
+    """HR@10 (honest, sampled) on the embedded data it must reach."""
+    tolerance: ClassVar[float] = 1e-4
+    """Largest difference of scores between cohorts of one and of many."""
+    deterministic: ClassVar[bool] = False
+    """True if the method has no randomness at all, so that seeds do not matter."""
+    federated: ClassVar[bool] = True
+    """False for centralised methods, which have no cohorts and send nothing."""
+
+    def make(self, **options: Any) -> Method:
+        """A fresh method."""
+        made: Method = type(self).method(**(self.options | options))
+        return made
+
+    def trainer(self, split: fedrec.Split, *, seed: int = 0, **options: Any) -> Any:
+        """The method's trainer on the CPU."""
+        return self.make(**options).make_trainer(
+            split.training, seed=seed, device=torch.device("cpu"), privacy=None, store_folder=None
+        )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def demo_split(cls) -> fedrec.Split:
+        """The embedded data under the honest protocol."""
+        return fedrec.HONEST.split(fedrec.load("demo"), seed=0)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny(cls) -> fedrec.Split:
+        """Thirty clients of the embedded data."""
+        data = fedrec.load("demo")
+        rows = np.nonzero(data.users < 30)[0]
+        frame = {
+            "user": [data.user_ids[u] for u in data.users[rows]],
+            "item": [data.item_ids[i] for i in data.items[rows]],
+            "timestamp": np.asarray(data.timestamps)[rows].tolist(),
+        }
+        return fedrec.HONEST.with_options(candidates=50).split(fedrec.from_frame(frame), seed=0)
+
+    def test_config_round_trip(self) -> None:
+        method = self.make()
+        again = type(method.config)(**method.config.model_dump(mode="json"))
+        assert again == method.config
+
+    def test_unknown_setting_is_one_sentence(self) -> None:
+        with pytest.raises(ConfigError, match="unknown setting"):
+            self.make(no_such_setting=1)
+
+    def test_scores_are_finite_and_of_the_right_shape(self, tiny: fedrec.Split) -> None:
+        trainer = self.trainer(tiny)
+        for number in range(2):
+            trainer.round(number)
+        scores = trainer.scores(torch.tensor([5, 0, 29]))
+        assert scores.shape == (3, tiny.data.n_items)
+        assert bool(torch.isfinite(scores).all())
+        assert torch.allclose(scores[1:2], trainer.scores(torch.tensor([0])), atol=1e-5)
+
+    def test_batch_equals_one_by_one(self, tiny: fedrec.Split) -> None:
+        if not self.federated:
+            pytest.skip("a centralised method has no cohorts")
+        found = []
+        for size in (None, 1):
+            simulation = Simulation(self.make(), tiny.training, cohort_samples=size)
+            for number in range(3):
+                simulation.round(number)
+            found.append(simulation.scores(torch.arange(tiny.data.n_users)))
+        assert (found[0] - found[1]).abs().max() <= self.tolerance * max(1.0, float(found[0].abs().max()))
+
+    def test_resume_is_bit_identical(self, tiny: fedrec.Split) -> None:
+        whole, first, second = (self.trainer(tiny) for _ in range(3))
+        for number in range(4):
+            whole.round(number)
+        for number in range(2):
+            first.round(number)
+        second.load_state({name: value.clone() for name, value in first.state().items()})
+        for number in range(2, 4):
+            second.round(number)
+        everybody = torch.arange(tiny.data.n_users)
+        assert torch.equal(whole.scores(everybody), second.scores(everybody))
+
+    def test_seeds(self, tiny: fedrec.Split) -> None:
+        everybody = torch.arange(tiny.data.n_users)
+        found = []
+        for seed in (0, 0, 1):
+            trainer = self.trainer(tiny, seed=seed)
+            trainer.round(0)
+            found.append(trainer.scores(everybody))
+        assert torch.equal(found[0], found[1])
+        assert torch.equal(found[0], found[2]) == self.deterministic
+
+    def test_bytes_are_counted(self, tiny: fedrec.Split) -> None:
+        method = self.make()
+        report = self.trainer(tiny).round(0)
+        assert (report.bytes_up > 0) == (method.uploaded != "nothing")
+        assert report.bytes_down >= 0
+
+    def test_partial_participation(self, tiny: fedrec.Split) -> None:
+        if "participation" not in type(self.make().config).model_fields:
+            pytest.skip("this method has no participation setting")
+        trainer = self.trainer(tiny, participation=0.3)
+        assert trainer.round(0).clients == 9
+        trainer.round(1)
+        assert bool(torch.isfinite(trainer.scores(torch.arange(tiny.data.n_users))).all())
+
+    def test_unknown_users_are_refused(self, tiny: fedrec.Split) -> None:
+        run = train(self.make(), tiny, rounds=1, device="cpu", progress=False)
+        assert len(run.recommend(tiny.data.user_ids[3], 5)) == 5
+        with pytest.raises(DataError, match="no user"):
+            run.recommend("nobody")
+
+    def test_recommendations_are_new_items(self, tiny: fedrec.Split) -> None:
+        run = train(self.make(), tiny, rounds=1, device="cpu", progress=False)
+        seen = {tiny.data.item_ids[i] for i in tiny.training.positives[7]}
+        assert not seen & {item for item, _ in run.recommend(tiny.data.user_ids[7], 20)}
+
+    def test_save_and_load(self, tiny: fedrec.Split, tmp_path: Any) -> None:
+        run = train(self.make(), tiny, rounds=2, device="cpu", progress=False)
+        run.save(tmp_path)
+        trainer = self.trainer(tiny)
+        from safetensors.torch import load_file
+
+        trainer.load_state(load_file(tmp_path / "model.safetensors"))
+        everybody = torch.arange(tiny.data.n_users)
+        assert torch.equal(trainer.scores(everybody), run.trainer.scores(everybody))
+
+    def test_accuracy_floor(self, demo_split: fedrec.Split) -> None:
+        run = train(self.make(), demo_split, rounds=self.rounds, device="cpu", progress=False, evaluate_every=5)
+        assert run.test["sampled"]["hr@10"] >= self.floor
