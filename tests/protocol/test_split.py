@@ -1,5 +1,3 @@
-import gc
-
 import numpy as np
 import pytest
 
@@ -7,6 +5,7 @@ import fedrec
 from fedrec.data import Interactions
 from fedrec.data.training import Ragged
 from fedrec.errors import DataError
+from tests_reachable import reachable
 
 PRESETS = [fedrec.HONEST, fedrec.PAPER, fedrec.PFEDREC, fedrec.HETEFEDREC]
 
@@ -135,20 +134,6 @@ def test_pool_excludes_training_items_only_unless_the_protocol_leaks(honest, pap
         assert set(honest.training.excluded[user].tolist()) == train
         held = {*paper.validation.items[user].tolist(), *paper.test.items[user].tolist()}
         assert set(paper.training.excluded[user].tolist()) == set(paper.training.positives[user].tolist()) | held
-
-
-def reachable(root):
-    """Every object that can be reached from ``root`` through references, modules and classes left out."""
-    seen, queue = {}, [root]
-    while queue:
-        thing = queue.pop()
-        if id(thing) in seen or isinstance(thing, type) or type(thing).__name__ in ("module", "function"):
-            continue
-        seen[id(thing)] = thing
-        queue.extend(gc.get_referents(thing))
-        if isinstance(thing, np.ndarray) and thing.base is not None:
-            queue.append(thing.base)
-    return list(seen.values())
 
 
 def test_a_trainer_cannot_reach_held_out_items(demo):

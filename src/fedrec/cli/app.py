@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+import fedrec.cli.bench as bench
 import fedrec.cli.data as data
 import fedrec.cli.inspect as inspect
 import fedrec.cli.judge as judge
@@ -17,5 +18,5 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (train, inspect, judge):
+for module in (train, inspect, judge, bench):
     module.register(app)

@@ -61,6 +61,15 @@ class Batch:
 Loss = Callable[[Params, Batch], Tensor]
 
 
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """State of Adam that outlives a call of ``fit``, which updates it in place."""
+
+    first: Params  # like the parameters: mean of their gradients
+    second: Params  # mean of their squares
+    taken: Tensor  # [c] float64: steps so far
+
+
 def fit(
     params: Params,
     loss: Loss,
@@ -70,6 +79,7 @@ def fit(
     batch_size: int,
     steps: Sequence[Step],
     early_stop_tol: float = 0.0,
+    memory: Memory | None = None,
 ) -> Tensor:
     """Train ``params`` in place and return each client's mean loss over its last epoch.
 
@@ -77,21 +87,22 @@ def fit(
     batch now and returns each one's mean loss; it must not mix clients. A client is done with an epoch after
     its own last, possibly short batch: its parameters and optimiser state then rest. With several ``steps``
     the loss of the last one is reported. After every epoch but the first a client stops for good when its
-    mean loss since the start of the call changed by less than ``early_stop_tol``, relatively. Clients sorted
-    by size, largest first, train on views; any other order costs copies.
+    mean loss since the start of the call changed by less than ``early_stop_tol``, relatively. Optimisers start
+    afresh unless there is a ``memory``. Clients sorted by size, largest first, train on views; any other order
+    costs copies.
     """
     counts = samples.counts
     sizes = counts.cpu()
     longest = int(sizes.max()) if len(sizes) else 0
     running = sizes > 0
-    taken = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)  # batches per client
-    updates = [_Update(step, params) for step in steps]
+    fresh = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
+    taken = fresh.clone() if memory is None else memory.taken  # batches per client
+    updates = [_Update(step, params, memory) for step in steps]
     samples_each = counts.clamp(min=1)
-    last = torch.zeros_like(taken)
-    total = torch.zeros_like(taken)
+    last, total = fresh.clone(), fresh.clone()
     for epoch in range(epochs):
         shuffled = _shuffle(samples, epoch)
-        epoch_sum = torch.zeros_like(taken)
+        epoch_sum = fresh.clone()
         for start in range(0, longest, batch_size):
             who = _choose(running & (sizes > start), counts.device)
             if who is None:
@@ -114,12 +125,12 @@ def fit(
 class _Update:
     """One ``Step`` and the state of its optimiser."""
 
-    def __init__(self, step: Step, params: Params) -> None:
+    def __init__(self, step: Step, params: Params, memory: Memory | None) -> None:
         self.step = step
         self.rates = {name: step.lr if isinstance(step.lr, float | int) else step.lr[name] for name in step.names}
         if step.optimizer == "adam":
-            self.first = {name: torch.zeros_like(params[name]) for name in step.names}
-            self.second = {name: torch.zeros_like(params[name]) for name in step.names}
+            self.first = memory.first if memory else {name: torch.zeros_like(params[name]) for name in step.names}
+            self.second = memory.second if memory else {name: torch.zeros_like(params[name]) for name in step.names}
             self.scratch = {name: torch.empty_like(params[name]) for name in step.names}
 
     def __call__(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:

@@ -82,6 +82,11 @@ class Task:
         return values.expand(len(clients), size).reshape(len(clients), *shape).to(self.device)
 
 
+def participation_rng(seed: int, round: int) -> np.random.Generator:
+    """The random numbers that choose a round's participants."""
+    return np.random.default_rng([seed, int(streams.Purpose.PARTICIPATION), round])
+
+
 class Method(ABC):
     """One published method: a typed Config and the arrows."""
 
@@ -176,6 +181,10 @@ class Method(ABC):
 
     def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
         """What the method itself has to say at the end of a run; goes into the result."""
+        return {}
+
+    def client_groups(self, task: Task) -> dict[str, Tensor]:
+        """Named groups of clients (their numbers) whose results are reported apart."""
         return {}
 
     def server_bytes(self, private: int) -> int:

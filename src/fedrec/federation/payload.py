@@ -24,6 +24,12 @@ class RowUpdate:
         """[c, R]: which entries are real rows."""
         return torch.arange(self.rows.shape[1], device=self.rows.device) < self.counts[:, None]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all clients' rows, with their indices."""
+        row = self.values.shape[2] * self.values.element_size() + self.rows.element_size()
+        return int(self.counts.sum()) * row
+
     def flat(self) -> tuple[Tensor, Tensor]:
         """Items [k] and values [k, d] of all real rows of all clients."""
         valid = self.valid
@@ -43,6 +49,21 @@ class Table:
 
     value: Tensor  # [c, m, d]
     update: RowUpdate | None = None
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers one client sends."""
+        return self.value[:1].numel()
+
+
+@dataclass(frozen=True, eq=False)
+class Gram(Table):
+    """The m x m products of a table's rows: sent whole, but held here as the table, which is all a server's mean needs."""
+
+    @property
+    def numbers(self) -> int:
+        """Every entry of the matrix."""
+        return int(self.value.shape[1]) ** 2
 
 
 Part = Tensor | RowUpdate | Table
@@ -85,9 +106,9 @@ def client_bytes(payload: Payload, clients: int) -> int:
     total = 0
     for part in payload.values():
         if isinstance(part, RowUpdate):
-            row = part.values.shape[2] * part.values.element_size() + part.rows.element_size()
-            total += int(part.counts.sum()) * row
+            total += part.nbytes
+        elif isinstance(part, Table):
+            total += part.numbers * part.value.element_size() * clients
         else:
-            value = part.value if isinstance(part, Table) else part
-            total += value[:1].numel() * value.element_size() * clients
+            total += part[:1].numel() * part.element_size() * clients
     return total

@@ -7,6 +7,7 @@ Laplace; for Gaussian noise the cost depends on delta. Costs over rounds come fr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -54,7 +55,10 @@ class PrivacyStage:
             change = changes[name]
             clipped = change * factor.view(-1, *[1] * (change.dim() - 1))
             noisy = clipped + self._noise(streams.child(keys, number), change)
-            noised[name] = Table(part.value - change + noisy) if isinstance(part, Table) else noisy
+            if isinstance(part, Table):
+                noised[name] = replace(part, value=part.value - change + noisy, update=None)
+            else:
+                noised[name] = noisy
         return noised
 
     def _clip_factor(self, changes: dict[str, Tensor]) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from fedrec.evaluation.ranking import top_items
 from fedrec.federation.files import write_json, write_tensors
 from fedrec.federation.loop import Loop, Trainer, pack, unpack
 from fedrec.federation.memory import peak_mb
-from fedrec.federation.method import Method
+from fedrec.federation.method import Method, Task
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.protocol.split import Split
 
@@ -211,7 +212,8 @@ def _result(
     rounds, seconds = history.rounds, history.seconds
     work = sum(seconds.get(name, 0.0) for name in ("sampling", "training", "aggregation"))
     per = max(1, history.trained_clients)
-    groups = sparsity_groups(split.training.positives.counts)
+    counts = split.training.positives.counts
+    groups = sparsity_groups(counts)
     values = best.results["test"].sampled or best.results["test"].full
     top = loop.evaluator.top(loop.trainer.scores, 10)
     result = identity | {
@@ -248,6 +250,12 @@ def _result(
             view: {"test": best.results[f"test@{view}"].means(), "final": loop.final[f"test@{view}"].means()}
             for view in views
         }
+    task = Task(split.data.n_users, split.data.n_items, torch.from_numpy(counts), identity["seed"], device)
+    if named := method.client_groups(task):
+        result["client_groups"] = {
+            name: {"clients": len(clients)} | _group_means(best.results, clients.cpu().numpy())
+            for name, clients in named.items()
+        }
     if found := loop.trainer.diagnostics():
         result["diagnostics"] = found
     if split.held_out_in_training:
@@ -255,6 +263,15 @@ def _result(
     if stage is not None:
         result["privacy"] = stage.describe(rounds)
     return result
+
+
+def _group_means(results: dict[str, Evaluation], clients: NDArray[np.int64]) -> dict[str, Any]:
+    """Validation and test metrics over some clients; a group of nobody has none."""
+    means: dict[str, Any] = {}
+    for part in ("validation", "test") if len(clients) else ():
+        kinds = (results[part].sampled, results[part].full)
+        means[part] = Evaluation(*({name: value[clients] for name, value in kind.items()} for kind in kinds)).means()
+    return means
 
 
 def _flat(evaluation: Evaluation) -> dict[str, Any]:

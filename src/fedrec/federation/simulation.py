@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,12 +16,11 @@ from fedrec.data.training import TrainingView
 from fedrec.errors import FedrecError
 from fedrec.federation.cohorts import SAMPLES, TABLES, cohorts, size_order
 from fedrec.federation.memory import check_fits
-from fedrec.federation.method import Method, Task
+from fedrec.federation.method import Method, Task, participation_rng
 from fedrec.federation.payload import Upload, client_bytes
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.store import ClientStore
 from fedrec.sampling.negatives import Sampler
-from fedrec.sampling.streams import Purpose
 
 
 @dataclass
@@ -82,8 +80,7 @@ class Simulation:
 
     def _uploads(self, number: int, report: RoundReport, losses: list[tuple[Tensor, Tensor]]) -> Iterator[Upload]:
         method, task = self.method, self.task
-        rng = np.random.default_rng([task.seed, int(Purpose.PARTICIPATION), number])
-        chosen = method.participants(task, self.server, number, rng)
+        chosen = method.participants(task, self.server, number, participation_rng(task.seed, number))
         report.clients = len(chosen)
         kinds = method.kinds(self.server, chosen)
         sizes = task.counts * (1 + method.negatives)
@@ -158,9 +155,11 @@ class Simulation:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Continue from a saved state."""
-        self.server = {
-            k.removeprefix("server."): v.to(self.device) for k, v in state.items() if k.startswith("server.")
-        }
+        for key, value in state.items():
+            if key.startswith("server."):
+                name = key.removeprefix("server.")
+                # Some server tensors live on the CPU on purpose, so each goes back to where it was.
+                self.server[name] = value.to(self.server[name].device)
         for name, stored in self.store.tensors.items():
             stored.copy_(state[f"clients.{name}"])
 

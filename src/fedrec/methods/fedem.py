@@ -9,7 +9,7 @@ clients' tables (Eq. 13). ``variant`` sets all points in which the paper and the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrec.federation.local import Step, fit, fit_mf, take_rows
-from fedrec.federation.method import LearnedConfig, Method, Task
+from fedrec.federation.method import LearnedConfig, Method, Task, participation_rng
 from fedrec.federation.payload import Payload, RowUpdate, State, Table, Upload, table, tensor
 from fedrec.federation.store import ClientState, select
 from fedrec.parts import merging
@@ -66,7 +66,7 @@ class FedEMConfig(LearnedConfig):
     """Weight of the downloaded table under static merging."""
     dynamic_pool: merging.Pool = "items"
     """Dynamic merging: mean of the adapter over all items, or the adapter of the mean row."""
-    adapter_hidden: tuple[int, ...] = (16, 8)
+    adapter_hidden: tuple[Annotated[int, Field(ge=1)], ...] = (16, 8)
     adapter_lr: float | None = Field(None, gt=0)
     """beta; by default ``lr``."""
     adapter_epochs: int | None = Field(None, ge=1)
@@ -128,18 +128,20 @@ class FedEM(Method):
         """No tables yet; ``uploads`` marks the clients drawn to upload in the coming round."""
         empty = torch.zeros(0, task.n_items, self.config.dim, device=task.device)
         none = torch.full((task.n_clients,), -1, dtype=torch.int64)
-        return {
-            "tables": empty,
-            "slot": none,
-            "uploads": self._draw(task.n_clients, task.counts, task.seed, 0),
-        }
+        server = {"tables": empty, "slot": none, "counts": task.counts, "seed": torch.tensor(task.seed)}
+        return server | {"uploads": self._uploaders(server, 0)}
 
-    def _draw(self, n: int, counts: Tensor, seed: int, round: int) -> Tensor:
+    def _uploaders(self, server: State, round: int) -> Tensor:
+        """The random share of a round's participants whose tables are aggregated."""
+        n, seed = len(server["slot"]), int(server["seed"])
+        task = Task(n, server["tables"].shape[1], server["counts"], seed, server["tables"].device)
+        drawn = self.participants(task, server, round, participation_rng(seed, round))
+        if self.config.agg_ratio < 1:
+            rng = np.random.default_rng([seed, int(streams.Purpose.OTHER), round])
+            k = max(1, int(self.config.agg_ratio * len(drawn)))
+            drawn = drawn[torch.from_numpy(rng.choice(len(drawn), k, replace=False))]
         chosen = torch.zeros(n, dtype=torch.bool)
-        able = torch.nonzero(counts > 0)[:, 0]
-        rng = np.random.default_rng([seed, int(streams.Purpose.OTHER), round])
-        k = len(able) if self.config.agg_ratio == 1 else max(1, int(self.config.agg_ratio * len(able)))
-        chosen[able[torch.from_numpy(rng.choice(len(able), k, replace=False))]] = True
+        chosen[drawn] = True
         return chosen
 
     def client_state(self, task: Task, clients: Tensor) -> State:
@@ -172,7 +174,8 @@ class FedEM(Method):
         payload: Payload = {"upload": server["uploads"][who]}
         slots = server["slot"][who]
         if len(slots) and int(slots[0]) >= 0 and self.config.merge != "none":
-            payload["items"] = select(server["tables"], slots)
+            tables = server["tables"]
+            payload["items"] = tables.expand(len(slots), -1, -1) if len(tables) == 1 else select(tables, slots)
         return payload
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
@@ -256,21 +259,22 @@ class FedEM(Method):
                 counts.append(upload.weights)
                 tables.append(table(upload.parts, "items").value)
         slot = torch.full_like(server["slot"], -1)
+        server = server | {"slot": slot, "uploads": self._uploaders(server, round + 1)}
         if not tables:
-            return server | {"slot": slot}
+            return server
         size = torch.cat(counts)
         share = size / size.sum()
-        if c.agg == "mean":
-            weights = share.expand(len(size), -1)
-        else:
-            near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign)
-            if c.agg == "similarity":
-                weights = near / near.sum(1, keepdim=True)
-            else:
-                weights = alike.simplex_weights(near, share, c.alpha, c.weights)
         who = torch.cat(clients)
+        if c.agg == "mean":  # one table for all, so one is kept
+            slot[who] = 0
+            return server | {"tables": alike.mix(share[None], tables)}
         slot[who] = torch.arange(len(who))
-        return server | {"tables": alike.mix(weights, tables), "slot": slot}
+        near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign)
+        if c.agg == "similarity":
+            weights = near / near.sum(1, keepdim=True)
+        else:
+            weights = alike.simplex_weights(near, share, c.alpha, c.weights)
+        return server | {"tables": alike.mix(weights, tables)}
 
     def scores(self, clients: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the merged table where the client has a server table, else with its own."""

@@ -1,0 +1,132 @@
+"""How fast is it? Seconds per round, by phase, on real data where present and on synthetic data of known shapes always."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedrec.data import Interactions, load
+from fedrec.errors import ConfigError, DataError, unknown
+from fedrec.evaluation import Evaluator
+from fedrec.federation.memory import peak_mb
+from fedrec.federation.run import resolve_device
+from fedrec.methods import create
+from fedrec.protocol import HONEST
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with the settings its speed is quoted for."""
+
+    method: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+_LOCAL = {"dim": 16, "epochs": 10, "batch_size": 256, "optimizer": "adam", "negatives": 4}
+CASES: dict[str, Case] = {
+    "fedmf": Case("fedmf", _LOCAL),
+    "fedem-code": Case("fedem", _LOCAL | {"variant": "code", "early_stop_tol": 0.0}),
+    "fedem-paper": Case("fedem", _LOCAL | {"variant": "paper"}),
+}
+
+
+def synthetic(clients: int, items: int, rows: int, *, seed: int = 0) -> Interactions:
+    """Interactions of a given shape: client sizes and item popularity are long-tailed, as in MovieLens."""
+    rng = np.random.default_rng(seed)
+    size = np.exp(rng.normal(0, 1.1, clients))
+    counts = np.clip(20 + size / size.sum() * (rows - 20 * clients), 20, items // 2).astype(np.int64)
+    weight = 1 / (np.arange(items) + 20.0)
+    # The items with the smallest exponential keys are a weighted sample without replacement.
+    chosen = []
+    for part in np.array_split(np.arange(clients), max(1, clients * items >> 24)):
+        keys = rng.exponential(size=(len(part), items)) / weight
+        order = np.argsort(keys, axis=1)
+        chosen += [order[row, : counts[client]] for row, client in enumerate(part)]
+    users = np.repeat(np.arange(clients), counts).astype(np.int32)
+    picked = np.concatenate(chosen).astype(np.int32)
+    # Every item appears once at least, so that the number of items is the one asked for.
+    picked[rng.permutation(len(picked))[:items]] = np.arange(items)
+    keep = np.unique(users.astype(np.int64) * items + picked, return_index=True)[1]
+    users, picked = users[np.sort(keep)], picked[np.sort(keep)]
+    time_ = rng.permutation(len(users))
+    return Interactions(users, picked, None, time_, tuple(range(clients)), tuple(range(items)), f"{clients}x{items}")
+
+
+SHAPES: dict[str, Callable[[], Interactions]] = {
+    "ml-100k": lambda: load("ml-100k"),
+    "ml-100k-shape": lambda: synthetic(943, 1682, 100_000),
+    "ml-1m-shape": lambda: synthetic(6040, 3706, 1_000_209),
+    "4x-shape": lambda: synthetic(4 * 943, 1682, 400_000),
+    "16x-shape": lambda: synthetic(16 * 943, 1682, 1_600_000),
+}
+DEFAULT_SHAPES = ("ml-100k", "ml-100k-shape", "ml-1m-shape")
+
+
+def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> dict[str, Any]:
+    """Time some rounds of one case after a first one that compiles and warms up."""
+    if case not in CASES:
+        raise ConfigError(unknown("benchmark case", case, CASES))
+    if shape not in SHAPES:
+        raise ConfigError(unknown("benchmark shape", shape, SHAPES))
+    place = resolve_device(device)
+    split = HONEST.split(SHAPES[shape](), seed=0)
+    chosen = CASES[case]
+    method = create(chosen.method, **chosen.settings)
+    trainer = method.make_trainer(split.training, seed=0, device=place, privacy=None, store_folder=None)
+    evaluator = Evaluator(split, place, logits=trainer.logits)
+    warm = 2  # some methods do more from the second round on, when there is something to merge
+    for number in range(warm):
+        trainer.round(number)
+    reports, seconds, judged = [], [], []
+    for number in range(warm, warm + rounds):
+        start = time.perf_counter()
+        reports.append(trainer.round(number))
+        seconds.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        evaluator.evaluate(trainer.scores, "validation", "test", order=trainer.client_order)
+        judged.append(time.perf_counter() - start)
+    per_round = float(np.median(seconds))
+    phases = {name: float(np.median([r.seconds.get(name, 0.0) for r in reports])) for name in reports[0].seconds}
+    counts, config = split.training.positives.counts * (1 + method.negatives), method.config
+    steps = int(np.ceil(counts / getattr(config, "batch_size", 1 << 30)).sum()) * getattr(config, "epochs", 1)
+    share = reports[-1].clients / max(1, len(counts))
+    return {
+        "case": case,
+        "shape": shape,
+        "clients": split.data.n_users,
+        "items": split.data.n_items,
+        "rows": len(split.data),
+        "seconds_per_round": per_round,
+        "phases": phases | {"evaluation": float(np.median(judged))},
+        "clients_per_second": reports[-1].clients / per_round,
+        "local_steps_per_second": steps * share / per_round,
+        "peak_memory_mb": peak_mb(place),
+        "threads": torch.get_num_threads(),
+        "device": str(place),
+    }
+
+
+def run_all(
+    cases: list[str], shapes: list[str], *, rounds: int, device: str, threads: int | None
+) -> Iterator[dict[str, Any]]:
+    """Measure every case on every shape, each in a process of its own, so that peak memory is its own."""
+    for shape in shapes:
+        for case in cases:
+            command = [sys.executable, "-m", "fedrec", "bench", "--case", case, "--shape", shape, "--json", "--here"]
+            command += ["--rounds", str(rounds), "--device", device]
+            command += ["--threads", str(threads)] if threads else []
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                yield from json.loads(done.stdout)["results"]
+            elif shape == "ml-100k":
+                yield {"case": case, "shape": shape, "skipped": "the data set is not here"}
+            else:
+                raise DataError(f"benchmark {case} on {shape} failed: {done.stderr.strip().splitlines()[-1]}")

@@ -1,0 +1,159 @@
+"""Runs as a user makes them: interrupted, killed, resumed, damaged, saved and loaded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import fedrec
+from fedrec.errors import ConfigError, FedrecError
+from fedrec.federation import checkpoint
+
+COMMAND = [
+    sys.executable,
+    "-m",
+    "fedrec",
+    "train",
+    "fedem",
+    "--data",
+    "demo",
+    "--set",
+    "epochs=2",
+    "--set",
+    "variant=code",
+]
+COMMAND += ["--rounds", "12", "--checkpoint-every", "2", "--threads", "1", "--json"]
+
+
+def start(folder, *words):
+    return subprocess.Popen(
+        [*COMMAND, "--out", str(folder), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(path, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "no checkpoint in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    out, err = start(tmp_path_factory.mktemp("whole") / "run").communicate(timeout=240)
+    return json.loads(out), err
+
+
+def same(left, right):
+    return all(
+        left[key] == right[key]
+        for key in ("final", "test", "validation", "selected_round", "config_hash", "split_hash")
+    )
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(tmp_path, uninterrupted):
+    folder = tmp_path / "run"
+    process = start(folder)
+    wait_for(folder / "checkpoints" / "000004" / "checkpoint.json", process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "result.json").exists()
+    out, err = start(folder, "--resume").communicate(timeout=240)
+    assert same(json.loads(out), uninterrupted[0]), err
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(1, 13))
+
+
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tmp_path, uninterrupted):
+    folder = tmp_path / "run"
+    process = start(folder)
+    wait_for(folder / "checkpoints" / "000002" / "checkpoint.json", process)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert "--resume" in err
+    assert "Traceback" not in err
+    out, err = start(folder, "--resume").communicate(timeout=240)
+    assert same(json.loads(out), uninterrupted[0]), err
+
+
+def run_some(folder, rounds, split, **options):
+    method = fedrec.method("fedmf", epochs=1)
+    return fedrec.train(
+        method, split, rounds=rounds, out=folder, checkpoint_every=2, progress=False, device="cpu", **options
+    )
+
+
+def interrupted_after(folder, rounds, split):
+    """A run folder as a kill after some rounds leaves it."""
+    run_some(folder, rounds + 1, split)
+    (folder / "result.json").unlink()
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, small):
+    whole = run_some(tmp_path / "whole", 9, small)
+    for number, damage in enumerate(["cut", "flip", "no-json"]):
+        folder = tmp_path / str(number)
+        interrupted_after(folder, 6, small)
+        newest = folder / "checkpoints" / "000006"
+        state = newest / "state.safetensors"
+        content = bytearray(state.read_bytes())
+        if damage == "cut":
+            state.write_bytes(content[: len(content) // 2])
+        elif damage == "flip":
+            content[-3] ^= 1
+            state.write_bytes(content)
+        else:
+            (newest / "checkpoint.json").unlink()
+        found = checkpoint.load_newest(folder / "checkpoints")
+        assert found is not None
+        assert found.record["history"]["rounds"] == 4
+        assert run_some(folder, 9, small, resume=True).result["final"] == whole.result["final"]
+
+
+def test_no_partial_files_are_left(tmp_path, small):
+    run_some(tmp_path / "run", 4, small)
+    assert not list((tmp_path / "run").rglob("*.part"))
+    assert not list((tmp_path / "run").rglob("*.pkl"))
+
+
+def test_mixing_runs_is_refused(tmp_path, small):
+    run_some(tmp_path / "run", 4, small)
+    with pytest.raises(ConfigError, match="already holds checkpoints"):
+        run_some(tmp_path / "run", 4, small)
+    with pytest.raises(ConfigError, match="another seed"):
+        run_some(tmp_path / "run", 4, small, resume=True, seed=5)
+    with pytest.raises(FedrecError, match="no finished run"):
+        fedrec.load_run(tmp_path)
+
+
+def test_selection_is_on_validation_and_recommendations_come_from_the_selected_round(demo):
+    split = fedrec.HONEST.split(demo, seed=0)
+    run = fedrec.train(fedrec.method("fedmf", lr=0.3, epochs=5), split, rounds=12, progress=False, device="cpu")
+    best = run.result["selected_round"]
+    assert best < 12, "this setting overfits, so an early round must win"
+    again = fedrec.train(fedrec.method("fedmf", lr=0.3, epochs=5), split, rounds=best, progress=False, device="cpu")
+    assert run.test == again.result["final"]["test"]
+    assert torch.equal(run.trainer.scores(torch.arange(5)), again.trainer.scores(torch.arange(5)))
+
+
+def test_honest_logs_never_show_test(tmp_path, demo, small):
+    run_some(tmp_path / "honest", 3, small)
+    assert "test" not in (tmp_path / "honest" / "metrics.jsonl").read_text()
+    run_some(tmp_path / "paper", 3, fedrec.PAPER.split(demo, seed=0))
+    assert "test" in (tmp_path / "paper" / "metrics.jsonl").read_text()
+
+
+def test_six_lines_of_python(tmp_path):
+    data = fedrec.load("demo")
+    split = fedrec.HONEST.split(data, seed=0)
+    run = fedrec.train(fedrec.method("fedmf", data="demo"), split, rounds=3, progress=False, source={"name": "demo"})
+    top = run.recommend("u14", k=10)
+    run.save(tmp_path / "mine")
+    assert fedrec.load_run(tmp_path / "mine").recommend("u14", k=10) == top

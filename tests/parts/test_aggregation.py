@@ -1,0 +1,80 @@
+import pytest
+import torch
+
+from fedrec.federation.payload import RowUpdate, Upload
+from fedrec.parts.aggregation import fold_rows
+
+M, D = 8, 3
+
+
+def uploads(touched, values=None, sizes=None):
+    """Two cohorts of clients that changed the given rows."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for start, cohort in ((0, touched[:1]), (1, touched[1:])):
+        width = max(map(len, cohort))
+        rows = torch.zeros(len(cohort), width, dtype=torch.int32)
+        block = torch.zeros(len(cohort), width, D)
+        for i, items in enumerate(cohort):
+            rows[i, : len(items)] = torch.tensor(items)
+            block[i, : len(items)] = torch.randn(len(items), D, generator=generator) if values is None else values
+        counts = torch.tensor([len(items) for items in cohort])
+        weights = torch.ones(len(cohort)) if sizes is None else torch.tensor(sizes[start : start + len(cohort)])
+        found.append(Upload(torch.arange(len(cohort)), weights, {"items": RowUpdate(rows, counts, block, M)}))
+    return found
+
+
+def dense(found):
+    return torch.cat([u.parts["items"].dense() for u in found])
+
+
+TABLE = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
+TOUCHED = [[0, 1, 2], [1, 5], [1, 2, 7]]
+
+
+def test_every_rule_against_its_formula():
+    found = uploads(TOUCHED)
+    change = dense(found)
+    touched = torch.zeros(3, M)
+    for client, items in enumerate(TOUCHED):
+        touched[client, items] = 1
+    assert torch.allclose(fold_rows(TABLE, found, "items", "sum"), TABLE + change.sum(0))
+    assert torch.allclose(fold_rows(TABLE, found, "items", "uniform"), TABLE + change.mean(0), atol=1e-6)
+    mean = change.sum(0) / touched.sum(0).clamp(min=1)[:, None]
+    assert torch.allclose(fold_rows(TABLE, found, "items", "touched"), TABLE + mean, atol=1e-6)
+    norm = change.abs().sum(2, keepdim=True)
+    weighted = (norm * (TABLE + change)).sum(0) / norm.sum(0).clamp(min=1e-30)
+    expected = torch.where(norm.sum(0) > 0, weighted, TABLE)
+    assert torch.allclose(fold_rows(TABLE, found, "items", "change"), expected, atol=1e-5)
+
+
+def test_size_weights():
+    found = uploads(TOUCHED, sizes=[1.0, 3.0, 4.0])
+    share = torch.tensor([1.0, 3.0, 4.0]) / 8
+    expected = TABLE + (share[:, None, None] * dense(found)).sum(0)
+    assert torch.allclose(fold_rows(TABLE, found, "items", "size"), expected, atol=1e-6)
+
+
+def test_uniform_and_touched_agree_if_everybody_touches_everything():
+    found = uploads([list(range(M))] * 3)
+    left, right = (fold_rows(TABLE, found, "items", rule) for rule in ("uniform", "touched"))
+    assert torch.allclose(left, right, atol=1e-6)
+
+
+def test_change_equals_touched_for_equal_norms():
+    found = uploads(TOUCHED, values=0.25)
+    left, right = (fold_rows(TABLE, found, "items", rule) for rule in ("change", "touched"))
+    assert torch.allclose(left, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["uniform", "size", "touched", "change"])
+def test_one_client_alone_gets_its_own_table_back(rule):
+    found = uploads([[0, 3], []])[:1]
+    assert torch.allclose(fold_rows(TABLE, found, "items", rule), TABLE + dense(found)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["sum", "uniform", "size", "touched", "change"])
+def test_dense_uploads_count_every_row(rule):
+    found = uploads([list(range(M))] * 3)
+    plain = [Upload(u.clients, u.weights, {"items": u.parts["items"].dense()}) for u in found]
+    assert torch.allclose(fold_rows(TABLE, found, "items", rule), fold_rows(TABLE, plain, "items", rule), atol=1e-6)
