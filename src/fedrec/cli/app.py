@@ -8,6 +8,7 @@ import fedrec.cli.bench as bench
 import fedrec.cli.data as data
 import fedrec.cli.inspect as inspect
 import fedrec.cli.judge as judge
+import fedrec.cli.quickstart as quickstart
 import fedrec.cli.train as train
 
 app = typer.Typer(
@@ -18,5 +19,5 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (train, inspect, judge, bench):
+for module in (quickstart, train, inspect, judge, bench):
     module.register(app)

@@ -1,4 +1,4 @@
-"""``fedrec audit`` and ``fedrec quickstart``."""
+"""``fedrec audit``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,14 @@ from fedrec.cli.common import (
     print_json,
     read_data,
 )
-from fedrec.cli.train import result_table
-from fedrec.errors import ConfigError, DataError
+from fedrec.errors import ConfigError
 from fedrec.evaluation.audit import audit, default_protocols
-from fedrec.federation.run import train
-from fedrec.methods import create
 from fedrec.protocol import preset
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("audit")(audit_command)
-    app.command("quickstart")(quickstart)
 
 
 def audit_command(
@@ -82,19 +78,3 @@ def audit_command(
     for name, found in report["protocols"].items():
         colour = "red" if found["leaks"] else "green"
         out.print(f"[{colour}]{name}[/{colour}]: {found['verdict']}", soft_wrap=True)
-
-
-def quickstart(data_dir: DataDirOption = None, seed: SeedOption = 0) -> None:
-    """Get MovieLens-100K, train, and print a table."""
-    try:
-        interactions, source = read_data("ml-100k", data_dir)
-    except DataError as error:
-        err.print(f"{error} Using the embedded demonstration data instead.", soft_wrap=True)
-        interactions, source = read_data("demo", None)
-    results = []
-    for protocol in ("honest", "paper"):
-        split = preset(protocol).split(interactions, seed)
-        for name in ("random", "popularity"):
-            run = train(create(name, protocol=protocol, data=interactions.name), split, seed=seed, source=source)
-            results.append(run.result)
-    out.print(result_table(results))

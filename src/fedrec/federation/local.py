@@ -1,7 +1,7 @@
 """Local training of a cohort: every client runs its own optimiser on its own batches, all clients at once.
 
 The readable path is ``fit``: any loss, any device, gradients by autograd. ``fit_mf`` is matrix factorisation,
-which on a CPU runs in a compiled kernel that computes the same.
+which on a CPU and on a GPU runs in a kernel that computes the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
+from fedrec.kernels import gpu_dispatch
 from fedrec.kernels.mf import train_mf
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -228,6 +229,19 @@ def fit_mf(
     """Train user vectors [c, d] and touched rows [c, R, d] jointly, in place; returns last mean losses."""
     if all(x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() for x in (user, block)):
         return train_mf(
+            user,
+            block,
+            samples,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            optimizer=optimizer,
+            early_stop_tol=early_stop_tol,
+        )
+    if gpu_dispatch.usable(user, block):
+        from fedrec.kernels import gpu_mf
+
+        return gpu_mf.train_mf(
             user,
             block,
             samples,

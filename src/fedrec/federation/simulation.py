@@ -159,7 +159,7 @@ class Simulation:
             if key.startswith("server."):
                 name = key.removeprefix("server.")
                 # Some server tensors live on the CPU on purpose, so each goes back to where it was.
-                self.server[name] = value.to(self.server[name].device)
+                self.server[name] = value.to(self.server[name].device, copy=True)
         for name, stored in self.store.tensors.items():
             stored.copy_(state[f"clients.{name}"])
 

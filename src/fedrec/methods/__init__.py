@@ -21,6 +21,21 @@ BUILT_IN = {
     "local": "fedrec.methods.fedmf:Local",
     "fedmf": "fedrec.methods.fedmf:FedMF",
     "fedem": "fedrec.methods.fedem:FedEM",
+    "pfedrec": "fedrec.methods.pfedrec:PFedRec",
+    "gpfedrec": "fedrec.methods.gpfedrec:GPFedRec",
+    "fedrap": "fedrec.methods.fedrap:FedRAP",
+    "fedncf": "fedrec.methods.fedncf:FedNCF",
+    "fedfast": "fedrec.methods.fedfast:FedFast",
+    "hetefedrec": "fedrec.methods.hetefedrec:HeteFedRec",
+    "fedgram": "fedrec.methods.fedgram:FedGram",
+    "mf": "fedrec.methods.central.mf:MF",
+    "ncf": "fedrec.methods.central.ncf:NCF",
+    "lightgcn": "fedrec.methods.central.lightgcn:LightGCN",
+    "itemknn": "fedrec.methods.central.itemknn:ItemKNN",
+    "ease": "fedrec.methods.central.ease:EASE",
+    "ials": "fedrec.methods.central.ials:IALS",
+    "colr": "fedrec.methods.colr:CoLR",
+    "fedcia": "fedrec.methods.fedcia:FedCIA",
 }
 """In the order they are listed; imported only when asked for."""
 

@@ -20,19 +20,21 @@ from torch import Tensor
 from fedrec.federation.payload import RowUpdate, Upload
 
 Rule = Literal["sum", "uniform", "size", "touched", "change"]
+ChangeNorm = Literal["l1", "l2", "coordinate"]
+"""What ``change`` weights a row with: a norm of its change, or each coordinate with its own absolute change."""
 
 
-def fold_rows(table: Tensor, uploads: Iterable[Upload], name: str, rule: Rule) -> Tensor:
+def fold_rows(table: Tensor, uploads: Iterable[Upload], name: str, rule: Rule, *, norm: ChangeNorm = "l1") -> Tensor:
     """The new [m, d] table from uploads of row changes, one pass over the cohorts."""
     total = torch.zeros_like(table)
-    weight = torch.zeros(len(table), 1, dtype=table.dtype, device=table.device)
+    weight = torch.zeros_like(table if norm == "coordinate" else table[:, :1])
     for upload in uploads:
-        add_rows(total, weight, upload, name, rule)
+        add_rows(total, weight, upload, name, rule, norm=norm)
     return finish_rows(table, total, weight, rule)
 
 
-def add_rows(total: Tensor, weight: Tensor, upload: Upload, name: str, rule: Rule) -> None:
-    """Add one cohort's weighted changes to ``total`` [m, d] and what to divide by to ``weight`` [m, 1]."""
+def add_rows(total: Tensor, weight: Tensor, upload: Upload, name: str, rule: Rule, *, norm: ChangeNorm = "l1") -> None:
+    """Add one cohort's weighted changes to ``total`` [m, d] and what to divide by to ``weight`` [m, 1 or d]."""
     part = upload.parts[name]
     if isinstance(part, RowUpdate):
         valid = part.valid
@@ -44,7 +46,7 @@ def add_rows(total: Tensor, weight: Tensor, upload: Upload, name: str, rule: Rul
         owner = torch.arange(c, device=part.device).repeat_interleave(m)
         items, values = torch.arange(m, device=part.device).repeat(c), part.reshape(c * m, d)
     if rule == "change":
-        factor = values.abs().sum(1, keepdim=True)
+        factor = _change_size(values, norm)
     elif rule == "size":
         factor = upload.weights[owner][:, None]
     else:
@@ -54,6 +56,12 @@ def add_rows(total: Tensor, weight: Tensor, upload: Upload, name: str, rule: Rul
         weight.index_add_(0, items, factor)
     else:
         weight += upload.weights.sum() if rule == "size" else len(upload.clients)
+
+
+def _change_size(values: Tensor, norm: ChangeNorm) -> Tensor:
+    if norm == "coordinate":
+        return values.abs()
+    return values.abs().sum(1, keepdim=True) if norm == "l1" else values.square().sum(1, keepdim=True).sqrt()
 
 
 def finish_rows(table: Tensor, total: Tensor, weight: Tensor, rule: Rule) -> Tensor:

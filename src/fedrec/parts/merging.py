@@ -7,8 +7,8 @@ constant (static), one number per client (dynamic), one number per row (elastic)
 Dynamic and elastic weights come from a client's adapter, a small perceptron that reads a row as
 ``concat(local, server - local)``; the paper puts the halves the other way round, which only permutes the
 columns of the first layer's weights. Adapters are kept as one flat tensor ``theta`` [c, P]: for every layer
-its weights (a row per output), then its biases. On a CPU, float32 work goes to
-``fedrec.kernels.adapter``, which computes the same.
+its weights (a row per output), then its biases. Float32 work goes to ``fedrec.kernels.adapter`` on a CPU and, for
+the usual two hidden layers, to ``fedrec.kernels.gpu_adapter`` on a GPU, which compute the same.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.local import Batch, Loss, Params, Step, fit, lookup
 from fedrec.kernels import adapter as kernels
+from fedrec.kernels import gpu_dispatch
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -91,6 +92,11 @@ def row_weights(theta: Tensor, widths: Sequence[int], local: Tensor, server: Ten
     """``adapter`` for whole tables: no gradients, and bounded memory for what lies between its layers."""
     if _compiled(theta, local, server):
         return kernels.adapter_weights(theta, widths, local, server)
+    if gpu_dispatch.usable(theta, local, server):
+        from fedrec.kernels import gpu_adapter
+
+        if gpu_adapter.fits(widths):
+            return gpu_adapter.adapter_weights(theta, widths, local, server)
     clients, rows = max(1, CHUNK_ROWS // max(1, local.shape[1])), CHUNK_ROWS
     rho = local.new_empty(local.shape[:2])
     with torch.no_grad():
@@ -198,6 +204,14 @@ def fit_adapter(
             widths=widths, epochs=epochs, batch_size=batch_size,
             adapter_lr=lr, early_stop_tol=early_stop_tol, pool=pool,
         )  # fmt: skip
+    if pool is None and gpu_dispatch.usable(theta, user, local, server):
+        from fedrec.kernels import gpu_adapter
+
+        if gpu_adapter.fits(widths):
+            return gpu_adapter.train_adapter(
+                theta, user, local, server, samples,
+                widths=widths, epochs=epochs, batch_size=batch_size, adapter_lr=lr, early_stop_tol=early_stop_tol,
+            )  # fmt: skip
     params = {"adapter": theta, "user": user, "local": local, "server": server}
     if pool is not None:
         params |= {"pool_local": pool[0], "pool_server": pool[1]}
@@ -233,6 +247,15 @@ def fit_interleaved(
             widths=widths, epochs=epochs, batch_size=batch_size,
             adapter_lr=adapter_lr, lr=lr, early_stop_tol=early_stop_tol,
         )  # fmt: skip
+    if gpu_dispatch.usable(theta, user, local, server):
+        from fedrec.kernels import gpu_adapter
+
+        if gpu_adapter.fits(widths):
+            return gpu_adapter.train_adapter(
+                theta, user, local, server, samples,
+                widths=widths, epochs=epochs, batch_size=batch_size,
+                adapter_lr=adapter_lr, lr=lr, early_stop_tol=early_stop_tol,
+            )  # fmt: skip
     return fit(
         {"adapter": theta, "user": user, "local": local, "server": server}, adapter_loss(widths), samples,
         epochs=epochs, batch_size=batch_size,

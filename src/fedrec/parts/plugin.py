@@ -124,7 +124,8 @@ class Merged(Method):
         local = self._local(clients, server)
         theta = clients[ADAPTER].clone() if self.adapts else None
         if theta is not None:
-            self._adapter_phase(clients, theta, local, server, samples)
+            shared = {name: tensor(payload, name) for name in self.base.shared_names}
+            self._adapter_phase(clients, theta, local, server, samples, shared)
             clients[ADAPTER] = theta
         merged = self._merged(local, server, theta)
         parts, loss = self.base.train(clients, payload | {self.base.table: merged}, samples, round)
@@ -137,10 +138,10 @@ class Merged(Method):
         return torch.where(clients[STARTED][:, None, None], clients[LOCAL], server)
 
     def _adapter_phase(
-        self, clients: ClientState, theta: Tensor, local: Tensor, server: Tensor, samples: Samples
+        self, clients: ClientState, theta: Tensor, local: Tensor, server: Tensor, samples: Samples, shared: State
     ) -> None:
         m = self.merge
-        private = {name: clients[name].clone() for name in self.base.private_names}
+        private = shared | self.base.private_params(clients, samples)
         pool = merging.pool_rows(m.dynamic_pool, local, server) if m.mode == "dynamic" else None
         self.base.fit_adapter(
             theta, private, take_rows(local, samples), take_rows(server, samples), samples,
@@ -160,7 +161,7 @@ class Merged(Method):
         server = tensor(payload, self.base.table)
         theta = clients[ADAPTER] if self.adapts else None
         merged = self._merged(self._local(clients, server), server, theta)
-        return self.base.scores(clients, payload | {self.base.table: merged})
+        return self.base.table_scores(clients, payload | {self.base.table: merged})
 
 
 def _change(part: Part) -> Tensor:

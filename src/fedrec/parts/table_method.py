@@ -29,6 +29,10 @@ class TableMethod(Method):
     """Name of the table in the download and of its row changes in the upload."""
     private_names: ClassVar[tuple[str, ...]] = ("user",)
     """Private state that is trained beside the rows."""
+    row_names: ClassVar[tuple[str, ...]] = ()
+    """Those of ``private_params`` that hold a row for each touched one [c, R, d], as the block does."""
+    shared_names: ClassVar[tuple[str, ...]] = ()
+    """Parameters of the download beside the table; trained with the rows, and their changes uploaded."""
 
     @abstractmethod
     def loss(self, params: Params, batch: Batch) -> Tensor:
@@ -39,9 +43,17 @@ class TableMethod(Method):
         """Columns of the table."""
         return int(self.config.dim)
 
+    def private_params(self, clients: ClientState, samples: Samples) -> Params:
+        """Copies of what ``loss`` takes beside the block."""
+        return {name: clients[name].clone() for name in self.private_names}
+
+    def table_scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """Scores [c, m] with the table in ``payload``, for methods whose ``scores`` may use another one."""
+        return self.scores(clients, payload)
+
     def steps(self, samples: Samples, round: int) -> Sequence[Step]:
         """Optimiser steps per batch; one joint step on everything unless a method says otherwise."""
-        return [Step((*self.private_names, "block"), self.config.lr, self.config.optimizer)]
+        return [Step((*self.private_names, *self.shared_names, "block"), self.config.lr, self.config.optimizer)]
 
     def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
         """Train ``params`` in place; returns the losses [c]."""
@@ -55,14 +67,16 @@ class TableMethod(Method):
         )
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
-        """Download, train touched rows and private parameters together, upload the rows' changes."""
+        """Download, train touched rows, shared and private parameters together, upload changes of rows and shared."""
         table = tensor(payload, self.table)
         block = take_rows(table, samples)
         start = block.clone()
-        params = {name: clients[name].clone() for name in self.private_names} | {"block": block}
+        params = self.private_params(clients, samples) | {"block": block}
+        params |= {name: tensor(payload, name).clone() for name in self.shared_names}
         loss = self.fit(params, samples, round)
         clients.write({name: params[name] for name in self.private_names})
-        return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss
+        parts: Payload = {name: params[name] - tensor(payload, name) for name in self.shared_names}
+        return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])} | parts, loss
 
     def fit_adapter(
         self,
@@ -88,6 +102,7 @@ class TableMethod(Method):
             )
             # The merged rows of the batch take the place of the block, each sample pointing to its own.
             own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
-            return self.loss(params | {"block": rows}, replace(batch, slots=own))
+            rowwise = {name: lookup(params[name], batch.slots) for name in self.row_names}
+            return self.loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
 
         fit(params, loss, samples, epochs=epochs, batch_size=self.config.batch_size, steps=[Step(("adapter",), lr)])

@@ -64,6 +64,13 @@ def make_split(interactions: Interactions, protocol: Protocol, seed: int = 0) ->
         positive_only=True,
     )
     order, part = parts(data, protocol, seed)
+    return assemble(data, order, part, protocol, seed)
+
+
+def assemble(
+    data: Interactions, order: NDArray[np.int64], part: NDArray[np.int8], protocol: Protocol, seed: int
+) -> Split:
+    """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``."""
     users, items = data.users[order], data.items[order]
 
     def rows(*wanted: int) -> Ragged:

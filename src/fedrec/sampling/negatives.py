@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
-from fedrec.kernels import for_clients
+from fedrec.kernels import for_clients, gpu_dispatch
 from fedrec.kernels.sampling import draw_range
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -28,20 +28,26 @@ class Sampler:
         self.view = view
         self.device = torch.device(device)
         self._compiled = self.device.type == "cpu" and not reference
+        self._on_gpu = gpu_dispatch.enabled(self.device) and not reference
         self._positive_counts = torch.from_numpy(view.positives.counts)
         self._pools = torch.from_numpy(view.n_items - view.excluded.counts)
-        if not self._compiled:
+        if self._on_gpu:
+            self._lists = [(self._there(x.offsets), self._there(x.values)) for x in (view.positives, view.excluded)]
+        elif not self._compiled:
             self._offsets = torch.from_numpy(view.positives.offsets.copy()).to(self.device)
             self._values = torch.from_numpy(view.positives.values.astype(np.int64)).to(self.device)
             # Ascending inside each client, so ascending overall: membership is a binary search.
             pairs = view.excluded.owners * view.n_items + view.excluded.values
             self._excluded = torch.from_numpy(pairs).to(self.device)
 
+    def _there(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values.copy()).to(self.device)
+
     def draw(self, clients: Tensor, *, negatives: int, seed: int, round: int) -> Samples:
         """Draw ``negatives`` items for every training positive of ``clients`` (int64, any order)."""
         numbers = clients.to("cpu", torch.int64)
         self._check(numbers, negatives)
-        draw = self._draw_compiled if self._compiled else self._draw_torch
+        draw = self._draw_compiled if self._compiled else self._draw_gpu if self._on_gpu else self._draw_torch
         return draw(numbers, self._positive_counts[numbers], negatives, seed, round)
 
     def _check(self, clients: Tensor, negatives: int) -> None:
@@ -70,6 +76,19 @@ class Sampler:
         stream = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF), round)
         for_clients(lambda first, last: draw_range(first, last, *inputs, *stream, *outputs), counts.numpy(), unit=25)
         rows = rows[:, : int(row_counts.max()) if c else 0].contiguous()
+        return Samples(clients, items, labels, slots, counts, rows, row_counts, positives, seed, round)
+
+    def _draw_gpu(self, clients: Tensor, positives: Tensor, negatives: int, seed: int, round: int) -> Samples:
+        from fedrec.kernels.gpu_sampling import draw_samples
+
+        width = int(positives.max()) * (1 + negatives) if len(clients) else 0
+        clients, positives = clients.to(self.device), positives.to(self.device)
+        counts, keys = positives * (1 + negatives), streams.keys(seed, Purpose.NEGATIVES, round, clients)
+        most = int(self.view.excluded.counts.max(initial=0))
+        items, labels, slots, rows, row_counts = draw_samples(
+            clients, keys, counts, self._lists[0], self._lists[1],
+            n_items=self.view.n_items, negatives=negatives, width=width, most_excluded=most,
+        )  # fmt: skip
         return Samples(clients, items, labels, slots, counts, rows, row_counts, positives, seed, round)
 
     def _draw_torch(self, clients: Tensor, positives: Tensor, negatives: int, seed: int, round: int) -> Samples:

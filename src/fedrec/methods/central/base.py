@@ -1,0 +1,147 @@
+"""What a centralised method is, and how it trains: one round of a run is one pass over all interactions.
+
+The server holds every training interaction and nothing is sent, so a centralised row is a ceiling, not a federated
+result. Protocol, evaluation, checkpoints and command line are those of the federated methods.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from fedrec.data.training import TrainingView
+from fedrec.errors import ConfigError, FedrecError
+from fedrec.federation.method import Method, Task
+from fedrec.federation.payload import Payload, State, Upload
+from fedrec.federation.simulation import RoundReport
+from fedrec.federation.store import ClientState
+from fedrec.methods.central.observed import Observed
+from fedrec.sampling.samples import Samples
+
+if TYPE_CHECKING:
+    from fedrec.federation.loop import Trainer
+    from fedrec.federation.privacy import PrivacyStage
+
+
+class CentralMethod(Method):
+    """A method without federation: three steps on all data instead of four arrows."""
+
+    private = "nothing: the server holds all interactions"
+    server_keeps = "all training interactions and the model"
+
+    @abstractmethod
+    def start(self, data: Observed, task: Task) -> State:
+        """Initial model."""
+
+    @abstractmethod
+    def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
+        """One pass over the data, which changes ``state`` in place; returns the mean loss (0 for a closed form)."""
+
+    def prepare(self, state: State, data: Observed) -> State:
+        """What scoring needs, computed once per evaluation."""
+        return state
+
+    @abstractmethod
+    def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
+        """Scores [c, m] of these users from what ``prepare`` gave."""
+
+    def make_trainer(
+        self,
+        view: TrainingView,
+        *,
+        seed: int,
+        device: torch.device,
+        privacy: PrivacyStage | None,
+        store_folder: Path | None,
+    ) -> Trainer:
+        """A trainer on all data; what only a federation has is refused."""
+        if privacy is not None:
+            raise ConfigError(f"{self.name} is centralised and uploads nothing, so --ldp has no meaning; drop it.")
+        if store_folder is not None:
+            raise ConfigError(f"{self.name} is centralised and has no client state; use --store memory.")
+        return CentralTrainer(self, view, seed=seed, device=device)
+
+    def _refuse(self) -> NoReturn:
+        raise FedrecError(f"{self.name} is centralised, so it cannot run as a federation; use its make_trainer.")
+
+    def server_state(self, task: Task) -> State:
+        """Not for a centralised method."""
+        self._refuse()
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Not for a centralised method."""
+        self._refuse()
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """Not for a centralised method."""
+        self._refuse()
+
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+        """Not for a centralised method."""
+        self._refuse()
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """Not for a centralised method."""
+        self._refuse()
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """Not for a centralised method."""
+        self._refuse()
+
+
+class CentralTrainer:
+    """Runs a centralised method epoch by epoch."""
+
+    private_bytes = 0
+    client_order: Tensor | None = None
+
+    def __init__(self, method: CentralMethod, view: TrainingView, *, seed: int, device: torch.device) -> None:
+        """Move the data to the device and set up the model."""
+        self.method, self.device, self.logits = method, device, method.logits
+        self.views: tuple[str, ...] = method.views
+        self.task = Task(view.n_clients, view.n_items, torch.from_numpy(view.positives.counts), seed, device)
+        self.data = Observed(view, device)
+        self.model = method.start(self.data, self.task)
+        self._ready: State | None = None
+
+    def round(self, number: int) -> RoundReport:
+        """One pass over the data; ``number`` counts from 0."""
+        start = time.perf_counter()
+        self._ready = None
+        loss = float(self.method.epoch(self.model, self.data, self.task, number))
+        if loss != loss or abs(loss) == float("inf"):
+            rate = getattr(self.method.config, "lr", None)
+            advice = f"lower lr (now {rate:g})" if rate else "check the settings"
+            raise FedrecError(f"training diverged in epoch {number + 1}: the loss is not finite; {advice}.")
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        seconds = {"training": time.perf_counter() - start}
+        return RoundReport(loss=loss, clients=int((self.task.counts > 0).sum()), seconds=seconds)
+
+    @torch.no_grad()
+    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
+        """Scores [c, m] of these users."""
+        if view is not None:
+            raise KeyError(view)
+        if self._ready is None:
+            self._ready = self.method.prepare(self.model, self.data)
+        return self.method.rate(self._ready, self.data, clients.to(self.device))
+
+    def diagnostics(self) -> dict[str, Any]:
+        """What the method has to say."""
+        return self.method.diagnostics(self.task, self.model)
+
+    def state(self) -> dict[str, Tensor]:
+        """The model and, for methods that learn by steps, the optimiser."""
+        return dict(self.model)
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from a saved state."""
+        self.model = {name: value.to(self.device) for name, value in state.items()}
+        self._ready = None

@@ -1,0 +1,56 @@
+"""EASE: the best linear item-item model, in closed form.
+
+Steck, "Embarrassingly shallow autoencoders for sparse data", WWW 2019: minimise ||X - X B||^2 + lambda ||B||^2 with a zero
+diagonal; a user scores x_u B. No negatives, no seed, one pass; ``fedgram`` is the same model as a federation.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedrec.federation.method import MethodConfig, Task
+from fedrec.federation.payload import State
+from fedrec.methods.central.base import CentralMethod
+from fedrec.methods.central.observed import Observed
+from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
+
+
+class EASEConfig(MethodConfig):
+    """Settings of EASE."""
+
+    lam: float = Field(500.0, gt=0)
+    """L2 penalty lambda, the only thing to tune."""
+    normalise: bool = False
+    """Scale every user's row to length 1 before counting."""
+    memory_gb: float | None = Field(None, gt=0)
+    """Refuse catalogues whose item-item matrices need more; by default what is free."""
+
+
+class EASE(CentralMethod):
+    """Item-item weights with a zero diagonal."""
+
+    name = "ease"
+    title = "centralised linear item-item model in closed form"
+    paper = "Steck 2019"
+    Config = EASEConfig
+    rounds = 1
+    logits = False
+
+    def start(self, data: Observed, task: Task) -> State:
+        """No weights yet."""
+        advice = "filter the data, or train fedgram with top_items"
+        check_square(self.name, data.n_items, data.device, self.config.memory_gb, advice)
+        return {"weights": torch.zeros(data.n_items, data.n_items, device=data.device)}
+
+    def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
+        """Count and solve; a second pass finds the same."""
+        values = row_scale(data.counts)[data.pair_users] if self.config.normalise else None
+        counts = gram(data.pair_users, data.pair_items, data.n_items, values)
+        state["weights"] = ease_weights(counts, self.config.lam)
+        return torch.zeros(())
+
+    def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
+        """The sum of the weights of the user's items."""
+        return data.times(ready["weights"], clients)

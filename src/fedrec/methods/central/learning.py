@@ -1,0 +1,118 @@
+"""What centralised methods that learn by gradient steps share: settings, Adam, and the two losses."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding, softplus
+
+from fedrec.federation.method import MethodConfig, Task
+from fedrec.federation.payload import State
+from fedrec.methods.central.base import CentralMethod
+from fedrec.methods.central.observed import Observed, Sampling, Triple
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class CentralConfig(MethodConfig):
+    """The names every centralised method that learns by gradient steps shares."""
+
+    dim: int = Field(16, ge=1)
+    """Size of an embedding."""
+    lr: float = Field(0.001, gt=0)
+    """Learning rate of Adam."""
+    batch_size: int = Field(256, ge=1)
+    """Samples in a batch, a positive and its negatives counted one by one (BPR: triples)."""
+    negatives: int = Field(4, ge=1)
+    """Drawn per training positive, anew every epoch, outside the user's training items."""
+    reg: float = Field(0.0, ge=0)
+    """L2 penalty on the embeddings of a batch, divided by its size."""
+    init_std: float = Field(0.1, gt=0)
+    """Standard deviation of the initial embeddings."""
+
+
+class LearnedMethod(CentralMethod):
+    """Mini-batches and Adam; the state of Adam is part of the model, so a resumed run goes on bit for bit."""
+
+    @abstractmethod
+    def weights(self, data: Observed, task: Task) -> State:
+        """Initial parameters."""
+
+    @abstractmethod
+    def loss(self, params: State, data: Observed, batch: Triple) -> Tensor:
+        """Mean loss of a batch."""
+
+    @property
+    def group(self) -> int:
+        """Samples that a positive stands for in ``batch_size``."""
+        return 1 + self.negatives
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the rows of an epoch are drawn."""
+        chosen: Sampling = getattr(self.config, "sampling", "interaction")
+        return chosen
+
+    def start(self, data: Observed, task: Task) -> State:
+        """Parameters and the empty moments of Adam."""
+        state = self.weights(data, task)
+        for name, value in list(state.items()):
+            state |= {f"{kind}.{name}": torch.zeros_like(value) for kind in MOMENTS[:2]}
+            state[f"step.{name}"] = torch.zeros((), device=task.device)
+        return state
+
+    def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
+        """All positives once, in random order, with fresh negatives."""
+        names = [name for name in state if name.partition(".")[0] not in MOMENTS]
+        params = {name: state[name].requires_grad_() for name in names}
+        adam = torch.optim.Adam(params.values(), lr=self.config.lr, fused=True)
+        for name, value in params.items():
+            adam.state[value] = {kind: state[f"{kind}.{name}"] for kind in MOMENTS}
+        size = max(1, self.config.batch_size // self.group)
+        total = torch.zeros((), device=task.device)  # summed on the device: no waiting for each batch
+        for batch in data.batches(size, self.negatives, seed=task.seed, epoch=number, sampling=self.sampling):
+            loss = self.loss(params, data, batch)
+            adam.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            total += loss.detach() * len(batch[0])
+        for value in params.values():
+            value.requires_grad_(False).grad = None
+        return total / max(1, len(data.users))
+
+
+def embeddings(task: Task, dim: int, std: float) -> State:
+    """Random user and item vectors."""
+    generator = task.generator()
+    return {
+        "user": task.normal(task.n_clients, dim, std=std, generator=generator),
+        "item": task.normal(task.n_items, dim, std=std, generator=generator),
+    }
+
+
+def pairwise(user: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """BPR, -log sigmoid(s_ui - s_uj), mean over the batch: [b, d], [b, d] and [b, k, d]."""
+    above = (user * positive).sum(1, keepdim=True) - (negative @ user.unsqueeze(2)).squeeze(2)
+    return softplus(-above).mean()
+
+
+def pointwise(positive: Tensor, negative: Tensor) -> Tensor:
+    """Binary cross-entropy of logits [b] of positives and [b, k] of negatives, mean over all of them."""
+    logits = torch.cat([positive[:, None], negative], dim=1)
+    labels = torch.zeros_like(logits)
+    labels[:, 0] = 1
+    return binary_cross_entropy_with_logits(logits, labels)
+
+
+def penalty(reg: float, *rows: Tensor) -> Tensor | float:
+    """L2 penalty on the rows of a batch, half the squared norm per sample."""
+    return reg / 2 / len(rows[0]) * sum(part.square().sum() for part in rows) if reg else 0.0
+
+
+def look_up(users: Tensor, items: Tensor, batch: Triple) -> tuple[Tensor, Tensor, Tensor]:
+    """Vectors of a batch's users, positives and negatives."""
+    # `embedding` sums the gradients of equal rows without atomics, which is fast and repeatable.
+    return embedding(batch[0], users), embedding(batch[1], items), embedding(batch[2], items)

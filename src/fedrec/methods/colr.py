@@ -1,0 +1,145 @@
+"""CoLR: correlated low-rank updates of the item table.
+
+Nguyen, Nguyen, Nguyen, Hoang, Le, Wong, "Towards Efficient Communication and Secure Federated Recommendation System via
+Low-rank Training", WWW 2024, arXiv 2401.03748. FedMF whose clients train and upload a factor A of r columns instead of
+item rows of d: the row of item i is q_i + A_i B, with one random projection B [r, d] per round that all clients know
+from a seed. Under plain SGD this is FedMF with every item gradient projected on the row space of B and scaled by
+sqrt(d/r).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedrec.federation.local import Optimizer, take_rows
+from fedrec.federation.method import LearnedConfig, Method, Task
+from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.parts.aggregation import add_rows, finish_rows
+from fedrec.parts.low_rank import Projection, draw_projection, fit_low_rank
+from fedrec.parts.scorers import broadcast, dot
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
+
+
+class CoLRConfig(LearnedConfig):
+    """Settings of CoLR."""
+
+    rank: int = Field(4, ge=1)
+    """Columns r of the uploaded factor."""
+    epochs: int = Field(2, ge=1)
+    lr: float = Field(0.5, gt=0)
+    optimizer: Optimizer = "sgd"
+    """``adam`` works on A and the user vector."""
+    averaging: Literal["row", "batch"] | None = None
+    """A row's gradient is the mean over its own samples of the batch, or its part of the batch's mean loss; by default
+    row for sgd (as released) and batch for adam."""
+    l2: float = Field(5e-4, ge=0)
+    """Weight (gamma) of the squared norms of the batch's rows and of the user vector in the loss; 0 is off."""
+    projection: Projection = "orthogonal"
+    keep_projection: bool = False
+    """One projection for the whole run instead of a new one every round."""
+    upload: Literal["touched", "full"] = "touched"
+    """The touched rows of A with their numbers, or all of A with a column that marks them: plain sums, as secure
+    aggregation needs."""
+
+    @model_validator(mode="after")
+    def _rank_fits(self) -> CoLRConfig:
+        if self.rank > self.dim:
+            raise ValueError(f"rank {self.rank} is above dim {self.dim}; set rank to {self.dim} or less")
+        return self
+
+
+class CoLR(Method):
+    """FedMF with low-rank uploads."""
+
+    name = "colr"
+    title = "FedMF with low-rank item updates behind one shared random projection"
+    paper = "Nguyen et al., WWW 2024"
+    private = "user vector (d)"
+    uploaded = "low-rank factor of touched item rows (r columns)"
+    server_keeps = "item table (m x d)"
+    Config = CoLRConfig
+
+    def server_state(self, task: Task) -> State:
+        """Random item table, the stream of the projection, and who was there last, for the bytes of the downlink."""
+        c = self.config
+        return {
+            "items": task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator()),
+            "projection": streams.keys(task.seed, streams.Purpose.OTHER, 0, torch.zeros(1, dtype=torch.int64)).to(
+                task.device
+            ),
+            "last_round": torch.full((task.n_clients,), -2, dtype=torch.int64),
+            "downloads": torch.zeros(2, dtype=torch.int64),
+        }
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Random user vectors."""
+        return {"user": task.client_normal(clients, self.config.dim, std=self.config.init_std)}
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The item table, and the projection as the key of its random numbers."""
+        return {
+            "items": broadcast(server["items"], len(clients)),
+            "projection": server["projection"].expand(len(clients), 1),
+        }
+
+    def _projection(self, key: Tensor) -> Tensor:
+        return draw_projection(key, self.config.rank, self.config.dim, self.config.projection)
+
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+        """Train the user vector and A, which starts at 0 every round; upload A."""
+        c = self.config
+        items = tensor(payload, "items")
+        base, user = take_rows(items, samples), clients["user"].clone()
+        low = base.new_zeros(*samples.rows.shape, c.rank)
+        loss = fit_low_rank(
+            user, base, low, self._projection(tensor(payload, "projection")[0]), samples,
+            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
+            per_row=(c.averaging or ("row" if c.optimizer == "sgd" else "batch")) == "row", l2=c.l2,
+        )  # fmt: skip
+        clients["user"] = user
+        rows = RowUpdate(samples.rows, samples.row_counts, low, items.shape[1])
+        if c.upload == "touched":
+            return {"low_rank": rows}, loss
+        marked = torch.cat([low, torch.ones_like(low[..., :1])], 2)
+        return {"low_rank": RowUpdate(rows.rows, rows.counts, marked, rows.n_items).dense()}, loss
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """A = mean of A_u per item over the clients that touched it (rule C); Q + A B; then a new projection."""
+        c = self.config
+        items, key = server["items"], server["projection"]
+        marked = c.upload == "full"
+        total = items.new_zeros(len(items), c.rank + marked)
+        touched = items.new_zeros(len(items), 1)
+        last, downloads = server["last_round"].clone(), server["downloads"].clone()
+        for upload in uploads:
+            add_rows(total, touched, upload, "low_rank", "sum" if marked else "touched")
+            who = upload.clients.cpu()
+            downloads += torch.stack([torch.tensor(len(who)), (last[who] == round - 1).sum()])
+            last[who] = round
+        if marked:
+            total, touched = total[:, : c.rank], total[:, c.rank :]
+        low = finish_rows(torch.zeros_like(total), total, touched, "touched")
+        return {
+            "items": items + low @ self._projection(key),
+            "projection": key if c.keep_projection else streams.child(key, 1),
+            "last_round": last,
+            "downloads": downloads,
+        }
+
+    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+        """Both accounts of the downlink: a client that was there the round before needs only the last A (m x r)."""
+        everybody, consecutive = (int(x) for x in server["downloads"])
+        full = 4 * task.n_items * self.config.dim
+        saved = consecutive * 4 * task.n_items * (self.config.dim - self.config.rank)
+        return {"downlink_bytes": {"full": everybody * full, "consecutive": everybody * full - saved}}
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """p_u . q_i with the newest table."""
+        return dot(clients["user"], tensor(payload, "items"))

@@ -1,0 +1,202 @@
+"""FedFast: active sampling of clients and active aggregation.
+
+Muhammad, Wang, O'Reilly-Morgan, Tragos, Smyth, Hurley, Geraci, Lawlor, "FedFast: Going Beyond Average for Faster Training
+of Federated Recommender Systems", KDD 2020. FedMF's model, but THE SERVER HOLDS EVERY USER VECTOR: clients upload p_u. It
+clusters them, draws the participants (delegates) evenly from the clusters (ActvSAMP), weights the rows of a table by how
+much they changed, and moves the vectors of all others (subordinates) along with the delegates of their cluster (ActvAGG).
+Under full participation nothing is left of it but the weighting of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedrec.errors import ConfigError
+from fedrec.federation.local import Batch, Params, fit_mf, lookup
+from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.parts.aggregation import ChangeNorm, fold_rows
+from fedrec.parts.clustering import cluster_means, kmeans, random_starts
+from fedrec.parts.fedavg import FedAvg
+from fedrec.parts.scorers import broadcast, dot
+from fedrec.parts.table_method import TableMethod
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
+
+RESTARTS = 10  # of k-means wherever it starts cold
+
+
+class FedFastConfig(LearnedConfig):
+    """Settings of FedFast."""
+
+    participation: float = Field(0.1, gt=0, le=1)
+    """Share of clients that train in a round (m_s, rounded up)."""
+    clusters: int = Field(20, ge=1)
+    """k."""
+    gamma: float = Field(1.0, ge=0)
+    """Share of its delegates' mean move that a subordinate makes in the first round."""
+    tau: float | None = Field(10.0, gt=0)
+    """That share decays as exp(-t / tau) over the rounds t = 0, 1, ...; none: constant. A re-implementation uses 1."""
+    first_clusters: Literal["local", "random"] = "local"
+    """First clusters: after a first round in which every client trains, or of the random initial vectors."""
+    clustering: Literal["after", "before"] = "after"
+    """Cluster after the delegates' new vectors are in (steps 3, 4), or before."""
+    kmeans: Literal["warm", "cold"] = "warm"
+    """Start from the previous centroids, or anew every round with 10 restarts."""
+    iterations: int = Field(10, ge=1)
+    """Of Lloyd's algorithm per round."""
+    norm: ChangeNorm = "l1"
+    """What weights a delegate's row: L1 or L2 norm of its change, or the absolute change of each coordinate."""
+    scorer: Literal["dot", "gmf"] = "dot"
+    """p . q, or h . (p (.) q) + b with an output layer (NE) that is averaged with weights n_k / sum n."""
+
+
+class FedFast(TableMethod):
+    """FedMF with user vectors on the server, that move in clusters."""
+
+    name = "fedfast"
+    title = "active sampling and aggregation; the server knows all user vectors"
+    paper = "Muhammad et al., KDD 2020"
+    private = "nothing (the server holds the user vectors)"
+    uploaded = "changes of touched item rows and of the user vector (d)"
+    server_keeps = "item table (m x d), all user vectors (n x d), their clusters"
+    Config = FedFastConfig
+    private_names = ()
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What a client downloads and trains beside the table."""
+        return ("user",) if self.config.scorer == "dot" else ("user", "output")
+
+    def server_state(self, task: Task) -> State:
+        """Random item table, random user vectors and their clusters; with an output layer its weights (1) and bias (0)."""
+        c = self.config
+        if c.clusters > (most := self._size(task)):
+            raise ConfigError(
+                f"fedfast: {c.clusters} clusters are more than the {most} participants of a round; "
+                f"lower clusters to {most} at most, or raise participation (now {c.participation:g})."
+            )
+        key = streams.keys(task.seed, streams.Purpose.OTHER, 0, torch.zeros(1, dtype=torch.int64))
+        users = task.client_normal(torch.arange(task.n_clients), c.dim, std=c.init_std)
+        labels, centroids = kmeans(users, random_starts(users, c.clusters, RESTARTS, key), c.iterations)
+        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        output = torch.ones(c.dim + 1, device=task.device)
+        output[-1] = 0
+        state = {"items": items, "users": users, "clusters": labels, "centroids": centroids, "key": key}
+        return state if c.scorer == "dot" else state | {"output": output}
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Nothing: a client's vector comes with the table, as others' training may have moved it."""
+        return {}
+
+    def _size(self, task: Task) -> int:
+        """m_s."""
+        able = int((task.counts > 0).sum())
+        return min(able, math.ceil(round(float(self.config.participation) * able, 6)))
+
+    def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
+        """ActvSAMP: m_s / k clients of each cluster; what a small one lacks comes from the others, large ones first."""
+        able = torch.nonzero(task.counts > 0)[:, 0]
+        if round == 0 and self.config.first_clusters == "local":
+            return able
+        return draw_evenly(able, server["clusters"].cpu()[able], self._size(task), rng)
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The item table and the client's own vector."""
+        payload: Payload = {
+            "items": broadcast(server["items"], len(clients)),
+            "user": server["users"][clients.to(server["users"].device)],
+        }
+        if self.config.scorer == "gmf":
+            payload["output"] = broadcast(server["output"], len(clients))
+        return payload
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Mean binary cross-entropy."""
+        rows = lookup(params["block"], batch.slots)
+        user, bias = self._weighted(params)
+        return batch.bce((rows @ user.unsqueeze(2)).squeeze(2) + bias)
+
+    def _weighted(self, params: Params) -> tuple[Tensor, Tensor]:
+        """h (.) p, whose dot product with a row is the score, and the bias [c, 1]."""
+        user = params["user"]
+        if "output" not in params:
+            return user, torch.zeros_like(user[:, :1])
+        return user * params["output"][:, :-1], params["output"][:, -1:]
+
+    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
+        """As FedMF, in compiled code where there is no output layer."""
+        c = self.config
+        if c.scorer == "gmf":
+            return super().fit(params, samples, round)
+        return fit_mf(
+            params["user"], params["block"], samples,
+            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
+        )  # fmt: skip
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """ActvAGG."""
+        c = self.config
+        before = server["users"]
+        after, delegate = before.clone(), torch.zeros(len(before), dtype=torch.bool, device=before.device)
+
+        def collect(uploads: Iterable[Upload]) -> Iterator[Upload]:
+            for upload in uploads:  # step 3
+                who = upload.clients.to(before.device)
+                after[who] += tensor(upload.parts, "user")
+                delegate[who] = True
+                yield upload
+
+        uploads = collect(uploads)
+        if c.scorer == "gmf":  # step 1
+            output = FedAvg(server["output"], "output")
+            uploads = output.passing(uploads)
+        items = fold_rows(server["items"], uploads, "items", "change", norm=c.norm)  # step 2
+        points = after if c.clustering == "after" else before  # step 4
+        if round == 0 or c.kmeans == "cold":
+            starts = random_starts(points, c.clusters, RESTARTS, streams.child(server["key"], round + 1))
+        else:
+            starts = server["centroids"][None]
+        labels, centroids = kmeans(points, starts, c.iterations)
+        gamma = c.gamma * (math.exp(-round / c.tau) if c.tau else 1.0)
+        users = propagate(before, after, delegate, labels, c.clusters, gamma)  # step 5
+        state = {"items": items, "users": users, "clusters": labels, "centroids": centroids}
+        return server | state | ({"output": output.value} if c.scorer == "gmf" else {})
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """p_u . q_i with the newest of both."""
+        user, bias = self._weighted({name: tensor(payload, name) for name in self.shared_names})
+        return dot(user, tensor(payload, "items")) + bias
+
+    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+        """A reminder that belongs into every report, and how the users lie in clusters."""
+        sizes = torch.bincount(server["clusters"], minlength=self.config.clusters)
+        return {"server_holds_user_vectors": True, "cluster_sizes": sizes.sort(descending=True).values.tolist()}
+
+
+def draw_evenly(clients: Tensor, labels: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+    """``size`` of the clients, one per cluster in turn, larger clusters first, until there are enough; ascending."""
+    if size >= len(clients):
+        return clients
+    shuffled = torch.from_numpy(rng.permutation(len(clients)))
+    by_cluster = shuffled[labels[shuffled].argsort(stable=True)]
+    sizes = torch.bincount(labels)
+    first = sizes.cumsum(0) - sizes
+    turn = torch.arange(len(clients)) - first[labels[by_cluster]]
+    place = sizes.argsort(descending=True, stable=True).argsort()[labels[by_cluster]]
+    order = (turn * len(sizes) + place).argsort()
+    return clients[by_cluster[order[:size]]].sort().values
+
+
+def propagate(before: Tensor, after: Tensor, delegate: Tensor, labels: Tensor, k: int, gamma: float) -> Tensor:
+    """Step 5 of ActvAGG: subordinates move by gamma times the mean move of the delegates in their cluster."""
+    shift = cluster_means((after - before)[delegate], labels[delegate], k)
+    return torch.where(delegate[:, None], after, before + gamma * shift[labels])

@@ -1,0 +1,270 @@
+"""FedGram (ours): EASE as a federation of one round, exact, needing nothing but a sum over clients.
+
+X'X is the sum of x_u x_u' over clients, so one secure sum of m(m+1)/2 integers gives the server exactly what centralised
+EASE (Steck, WWW 2019) needs. The server solves for the item-item weights B and publishes them; a client scores x_u B on
+its device. A client that takes part again uploads the change of its x_u x_u' since the last time, so the server stays
+exact when histories grow, shrink or vanish. The upload of a cohort is its sum, one row for all its clients: a server
+behind secure aggregation sees nothing else, and no n x m x m array ever exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from fedrec.data.training import TrainingView
+from fedrec.errors import ConfigError
+from fedrec.federation.method import Method, MethodConfig, Task
+from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_part, row_scale, top_eigenpairs, unpack
+from fedrec.parts.scorers import broadcast
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
+
+if TYPE_CHECKING:
+    from fedrec.federation.loop import Trainer
+    from fedrec.federation.privacy import PrivacyStage
+
+
+class FedGramConfig(MethodConfig):
+    """Settings of FedGram."""
+
+    lam: float = Field(500.0, gt=0)
+    """L2 penalty lambda of EASE."""
+    normalise: bool = False
+    """Every client scales its row to length 1, so that heavy clients do not dominate."""
+    top_items: int | None = Field(None, ge=1)
+    """Model the most popular items only; a first round counts items. The others rank below, by popularity."""
+    rank: int | None = Field(None, ge=1)
+    """Publish so many eigenpairs of the sum instead of B: m x rank numbers to download."""
+    epsilon: float | None = Field(None, gt=0)
+    """Privacy budget of a client; Gaussian noise on the sum is calibrated to it. None: no noise."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """Failure probability at which epsilon holds."""
+    n_max: int | None = Field(None, ge=1)
+    """Items a client contributes at most, chosen at random; it still scores with its whole history."""
+    participation: float = Field(1.0, gt=0, le=1)
+    """Share of clients that take part in a round; the sum grows over rounds."""
+    memory_gb: float | None = Field(None, gt=0)
+    """Refuse catalogues whose item-item matrices need more; by default what is free."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> FedGramConfig:
+        if self.epsilon is not None and self.n_max is None:
+            raise ValueError("epsilon needs a bound on what one client contributes; set n_max, for example 50")
+        return self
+
+
+class FedGram(Method):
+    """One secure sum of item-item counts, a closed form, private scoring."""
+
+    name = "fedgram"
+    title = "EASE in one federated round: a secure sum of item-item counts (ours)"
+    paper = "ours, after Steck 2019"
+    private = "the client's own history (m bits)"
+    uploaded = "its item-item counts, for a sum over clients only"
+    server_keeps = "item-item counts of all clients together, and the weights"
+    Config = FedGramConfig
+    logits = False
+
+    def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
+        """One round, or two where items must be counted first."""
+        super().__init__(config, **options)
+        self.rounds = 1 if self.config.top_items is None else 2
+
+    def make_trainer(
+        self,
+        view: TrainingView,
+        *,
+        seed: int,
+        device: torch.device,
+        privacy: PrivacyStage | None,
+        store_folder: Path | None,
+    ) -> Trainer:
+        """A simulated federation; noise belongs on the sum, not on each upload."""
+        if privacy is not None:
+            raise ConfigError("fedgram puts its noise on the sum over clients; drop --ldp and set epsilon and n_max.")
+        return super().make_trainer(view, seed=seed, device=device, privacy=None, store_folder=store_folder)
+
+    def server_state(self, task: Task) -> State:
+        """Zero counts and weights, for all items or, before they are chosen, for none."""
+        top, device = self.config.top_items, task.device
+        modelled = min(task.n_items, top or task.n_items)
+        check_square(self.name, modelled, device, self.config.memory_gb, "set top_items or raise memory_gb")
+        items = torch.arange(task.n_items if top is None else 0, device=device)
+        state = {"items": items, "seed": torch.tensor(task.seed, device=device)}
+        if top is not None:
+            state["popularity"] = torch.zeros(task.n_items, device=device)
+        return state | self._solved(torch.zeros(len(items), len(items), device=device), solve=False)
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """An empty history: what the client last contributed, and what it scores with."""
+        return {"history": torch.zeros(len(clients), task.n_items, dtype=torch.bool, device=task.device)}
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The weights, and which items they are for."""
+        names: list[str] = [name for name in ("weights", "vectors", "base") if name in server]
+        if self.config.top_items is not None:
+            names += ["items", "popularity"]
+        return {name: broadcast(server[name], len(clients)) for name in names}
+
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+        """The sum over these clients of what each adds: item counts first where needed, else item-item counts."""
+        before, lossless = clients["history"], torch.zeros(len(clients))
+        now = torch.zeros_like(before)
+        real = torch.arange(samples.rows.shape[1], device=now.device) < samples.row_counts[:, None]
+        now[real.nonzero()[:, 0], samples.rows[real].long()] = True
+        items = tensor(payload, "items")[0] if "items" in payload else None
+        if items is not None and not len(items):
+            _, counted, _ = self._contribution(now, samples)
+            return {"counts": torch.bincount(counted, minlength=now.shape[1])[None].int()}, lossless
+        change = self._gram(now, items, samples)
+        if bool(before.any()):
+            change -= self._gram(before, items, samples)
+        clients["history"] = now
+        packed = pack(change)[None]
+        return {"gram": packed if self.config.normalise else packed.int()}, lossless
+
+    def _gram(self, history: Tensor, items: Tensor | None, samples: Samples) -> Tensor:
+        modelled = history if items is None else history[:, items]
+        owners, columns, values = self._contribution(modelled, samples)
+        return gram(owners, columns, modelled.shape[1], values if self.config.normalise else None)
+
+    def _contribution(self, history: Tensor, samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
+        """Client, item and value of what counts of every history: at most ``n_max`` items of each."""
+        owners, items = history.nonzero(as_tuple=True)
+        counts = history.sum(1)
+        if (most := self.config.n_max) is not None:
+            keys = streams.keys(samples.seed, streams.Purpose.OTHER, 0, samples.clients.to(history.device))
+            order = torch.argsort(owners + streams.uniform(keys[owners], items))  # random inside each client
+            place = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
+            items = items[order][place < most]
+            owners, counts = owners[place < most], counts.clamp(max=most)
+        return owners, items, row_scale(counts)[owners]
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """Add up, add noise if asked, and choose the items or solve."""
+        total: Tensor | None = None
+        kind = "gram"
+        for upload in uploads:
+            kind = next(iter(upload.parts))
+            part = tensor(upload.parts, kind).sum(0)
+            total = part if total is None else total.add_(part)
+        if total is None:
+            return server
+        noisy = self._noised(total.float(), kind, int(server["seed"]), round)
+        if kind == "counts":
+            chosen = torch.sort(noisy, descending=True, stable=True).indices[: self.config.top_items]
+            empty = torch.zeros(len(chosen), len(chosen), device=noisy.device)
+            fresh = {"items": chosen.sort().values, "popularity": noisy.clamp(min=0)}
+            return server | fresh | self._solved(empty, solve=False)
+        return server | self._solved(server["gram"] + unpack(noisy, len(server["gram"])))
+
+    def _solved(self, counts: Tensor, *, solve: bool = True) -> State:
+        """The counts, and what is published: B, or the top eigenpairs."""
+        rank, lam, n = self.config.rank, self.config.lam, len(counts)
+        if not solve:
+            vectors = {"vectors": counts.new_zeros(n, min(n, rank or n)), "base": counts.new_ones(1)}
+            return {"gram": counts} | ({"weights": torch.zeros_like(counts)} if rank is None else vectors)
+        clean = counts if self.config.epsilon is None else positive_part(counts)
+        if rank is None:
+            return {"gram": counts, "weights": ease_weights(clean, lam)}
+        # P is about I / rest - V diag(w) V': eigenvalues that are not sent are replaced by their mean.
+        values, vectors_ = top_eigenpairs(clean, rank)
+        rest = lam + float((clean.trace() - values.sum()).clamp(min=0)) / max(1, n - len(values))
+        gains = (1 / rest - 1 / (values + lam)).clamp(min=0)
+        return {"gram": counts, "vectors": vectors_ * gains.sqrt(), "base": counts.new_tensor([1 / rest])}
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """x_u B with the own history."""
+        history = clients["history"]
+        if "items" not in payload:
+            return self._linear(history, payload)
+        items, popularity = tensor(payload, "items")[0], tensor(payload, "popularity")
+        below = popularity / (1 + popularity.max())
+        if not len(items):
+            return below
+        modelled = self._linear(history[:, items], payload)
+        return (modelled.amin(1, keepdim=True) - 1 + below).index_copy(1, items, modelled)
+
+    def _linear(self, x: Tensor, payload: Payload) -> Tensor:
+        owners, items = x.nonzero(as_tuple=True)
+        counts = torch.bincount(owners, minlength=len(x))
+        begins = counts.cumsum(0) - counts
+        if self.config.rank is None:
+            return embedding_bag(items, tensor(payload, "weights")[0], begins, mode="sum")
+        vectors = tensor(payload, "vectors")[0]
+        own = vectors.square().sum(1)  # the diagonal, which EASE sets to zero
+        return (embedding_bag(items, vectors, begins, mode="sum") @ vectors.T - x * own) / (
+            tensor(payload, "base")[0] - own
+        )
+
+    def _noised(self, total: Tensor, kind: str, seed: int, round: int) -> Tensor:
+        """The sum with noise that all clients could add together, each a share of the variance."""
+        if self.config.epsilon is None:
+            return total
+        key = streams.keys(seed, streams.Purpose.NOISE, round, torch.zeros(1, dtype=torch.int64, device=total.device))
+        blocks = torch.split(torch.arange(len(total), device=total.device), 1 << 22)
+        noise = torch.cat([streams.normal(key, block).float() for block in blocks])
+        return total + noise * self._noise_std(kind)
+
+    def _noise_std(self, kind: str) -> float:
+        """Noise multiplier times the L2 norm of the largest contribution (adding or removing one client)."""
+        most, releases = self.config.n_max, 1 if self.config.top_items is None else 2
+        if kind == "counts":
+            sensitivity = float(most**0.5)
+        else:  # upper triangle of x x': n(n+1)/2 ones, or that many values 1/n, whose norm is at most 1
+            sensitivity = 1.0 if self.config.normalise else float((most * (most + 1) / 2) ** 0.5)
+        return sensitivity * noise_multiplier(self.config.epsilon, self.config.delta, releases)
+
+    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+        """Items in the model and, with noise, what the accountant says."""
+        found: dict[str, Any] = {"items_modelled": len(server["items"])}
+        if self.config.epsilon is None:
+            return found
+        releases = 1 if self.config.top_items is None else 2
+        z = noise_multiplier(self.config.epsilon, self.config.delta, releases)
+        spent = spent_epsilon(z, self.config.delta, releases)
+        return found | {
+            "epsilon": spent,
+            "delta": self.config.delta,
+            "noise_multiplier": z,
+            "noise_std": self._noise_std("gram"),
+            "verdict": f"what the server sees is (epsilon {spent:.4g}, delta {self.config.delta:g}) differentially private "
+            "for adding or removing one client, if the sum is secure and every client contributes its history once",
+        }
+
+
+def _accounting() -> Any:
+    try:
+        import dp_accounting
+        from dp_accounting import pld
+    except ImportError:
+        raise ConfigError("noise needs the extra 'privacy': pip install 'fedrec[privacy]'.") from None
+    return dp_accounting, pld.PLDAccountant
+
+
+@lru_cache(maxsize=64)
+def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """Smallest ratio of noise to sensitivity at which so many Gaussian releases cost ``epsilon``."""
+    library, accountant = _accounting()
+
+    def event(z: float) -> Any:
+        return library.SelfComposedDpEvent(library.GaussianDpEvent(z), releases)
+
+    return float(library.calibrate_dp_mechanism(accountant, event, epsilon, delta))
+
+
+@lru_cache(maxsize=64)
+def spent_epsilon(multiplier: float, delta: float, releases: int) -> float:
+    """What the accountant says so many Gaussian releases cost."""
+    library, accountant = _accounting()
+    return float(accountant().compose(library.GaussianDpEvent(multiplier), releases).get_epsilon(delta))

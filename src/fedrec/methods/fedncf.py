@@ -1,0 +1,155 @@
+"""FedNCF: federated neural collaborative filtering.
+
+Perifanis and Efraimidis, "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242, 2022 (arXiv
+2106.04405). Private user vectors; item tables and the scoring network are shared. Three scorers, with p, q of size d:
+
+    gmf:    h . (p (.) q)          mlp:    h . ReLU layers(concat(p, q))
+    neumf:  h . concat(p^G (.) q^G, ReLU layers(concat(p^M, q^M)))
+
+MF-FedAvg: an item row is averaged over the clients that touched it, the network over all with weights n_k / sum n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedrec.federation.local import Batch, Params, lookup
+from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.parts.aggregation import Rule, fold_rows
+from fedrec.parts.fedavg import FedAvg, NetworkRule
+from fedrec.parts.mlp import Tower, xavier
+from fedrec.parts.scorers import broadcast
+from fedrec.parts.table_method import TableMethod
+
+PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
+"""Pairs of client and item that are scored at once: each needs the units of the widest layer."""
+
+
+class FedNCFConfig(LearnedConfig):
+    """Settings of FedNCF."""
+
+    epochs: int = Field(2, ge=1)
+    variant: Literal["gmf", "mlp", "neumf"] = "neumf"
+    """Scorer: weighted dot product, perceptron, or both side by side with an item table each."""
+    tower: tuple[int, ...] | None = None
+    """Widths of the perceptron from 2 dim on; by default 2d, 4d, 2d, d, d/2. A last 1 (the output) may be left out."""
+    agg: Rule = "touched"
+    """Item rows: touched (C, MF-FedAvg), uniform or size (B, plain FedAvg), sum (A), change (D)."""
+    network_agg: NetworkRule = "size"
+    """Network: mean weighted by training positives, or uniform."""
+    network_decay: float = Field(0.0, ge=0)
+    """Weight decay on the network, added to the loss as decay / 2 times its squared norm; FedCA's code uses 0.001."""
+    user_init_std: float | None = Field(None, gt=0)
+    """Standard deviation of the initial user vectors; by default ``init_std``."""
+
+    @model_validator(mode="after")
+    def _fitting_tower(self) -> FedNCFConfig:
+        if self.tower is None:
+            return self
+        if self.variant == "gmf":
+            raise ValueError("variant=gmf has no tower; drop tower or choose mlp or neumf")
+        if self.tower[:1] != (2 * self.dim,) or len(self.widths) < 2 or min(self.tower) < 1:
+            raise ValueError(
+                f"tower {list(self.tower)} does not fit dim = {self.dim}; "
+                f"start at {2 * self.dim} and add at least one positive width"
+            )
+        return self
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Layers of the perceptron up to its last hidden units."""
+        d = self.dim
+        tower = self.tower or (2 * d, 4 * d, 2 * d, d, max(1, d // 2))
+        return tower[:-1] if self.tower and tower[-1] == 1 else tower
+
+
+class FedNCF(TableMethod):
+    """Private user vectors, shared item tables and network. Both tables of neumf lie side by side in one of 2d columns."""
+
+    name = "fedncf"
+    title = "neural collaborative filtering, private user vectors, shared item tables and network"
+    paper = "Perifanis and Efraimidis 2022"
+    private = "user vector (d; 2d for neumf)"
+    uploaded = "changes of touched item rows (d; 2d for neumf) and of the network (4,881 numbers at d = 16)"
+    server_keeps = "item table (m x d; m x 2d for neumf), network"
+    Config = FedNCFConfig
+    shared_names = ("network",)
+
+    @property
+    def table_dim(self) -> int:
+        """Columns of the table."""
+        return int(self.config.dim) * (2 if self.config.variant == "neumf" else 1)
+
+    @property
+    def columns(self) -> list[int]:
+        """How many columns of tables and user vectors belong to the product, and how many to the perceptron."""
+        d = self.config.dim
+        return [0 if self.config.variant == "mlp" else d, 0 if self.config.variant == "gmf" else d]
+
+    @property
+    def tower(self) -> Tower | None:
+        """The perceptron."""
+        return None if self.config.variant == "gmf" else Tower(self.config.widths)
+
+    @property
+    def pieces(self) -> list[int]:
+        """Lengths in the flat network: perceptron, then the output layer for the product, for the perceptron, its bias."""
+        hidden = 0 if self.tower is None else self.tower.widths[-1]
+        return [self.tower.n_parameters if self.tower else 0, self.columns[0], hidden, 1]
+
+    def server_state(self, task: Task) -> State:
+        """Random item table, Xavier weights and zero biases."""
+        rng = task.generator()
+        items = task.normal(task.n_items, self.table_dim, std=self.config.init_std, generator=rng)
+        layers = [] if self.tower is None else [self.tower.init(rng)]
+        network = torch.cat([*layers, xavier(sum(self.pieces[1:3]), 1, rng), torch.zeros(1)])
+        return {"items": items, "network": network.to(task.device)}
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Random user vectors."""
+        std = self.config.user_init_std or self.config.init_std
+        return {"user": task.client_normal(clients, self.table_dim, std=std)}
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The item table and the network."""
+        return {name: broadcast(server[name], len(clients)) for name in ("items", "network")}
+
+    def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
+        """Logits [c, b] of ``rows`` [c, b, table_dim], differentiable."""
+        layers, of_product, of_units, bias = torch.split(network, self.pieces, dim=1)
+        user_product, user_tower = torch.split(user, self.columns, dim=1)
+        rows_product, rows_tower = torch.split(rows, self.columns, dim=2)
+        total: Tensor = bias
+        if self.columns[0]:  # h . (p (.) q) = (h (.) p) . q
+            total = total + (rows_product @ (of_product * user_product)[:, :, None]).squeeze(2)
+        if self.tower is not None:
+            total = total + (self.tower(layers, user_tower, rows_tower) @ of_units[:, :, None]).squeeze(2)
+        return total
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Mean binary cross-entropy, and the decay of the network."""
+        network = params["network"]
+        value = batch.bce(self.pair_scores(params["user"], network, lookup(params["block"], batch.slots)))
+        decay = self.config.network_decay
+        return value + decay / 2 * network.square().sum(1) if decay else value
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """MF-FedAvg."""
+        network = FedAvg(server["network"], "network", self.config.network_agg)
+        items = fold_rows(server["items"], network.passing(uploads), "items", self.config.agg)
+        return {"items": items, "network": network.value}
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """Logits of all items, some clients at a time."""
+        table = tensor(payload, "items")
+        step = max(1, PAIRS[table.device.type] // max(1, table.shape[1]))
+        parts = zip(*(torch.split(x, step) for x in (clients["user"], tensor(payload, "network"), table)), strict=True)
+        with torch.no_grad():
+            return torch.cat([self.pair_scores(*part) for part in parts])

@@ -1,0 +1,216 @@
+"""FedRAP: additive personalisation.
+
+Li, Long, Zhou, "Federated Recommendation with Additive Personalization", ICLR 2024. A client scores with the sum of its
+own item table D_u, which never leaves it, and the common table C: w_u . (D_u[i] + C[i]) + b_u. The loss drives both
+tables apart and C to be sparse: BCE - lambda * mean (D - C)^2 + mu * mean |C| over the rows of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedrec.federation.local import Batch, Params, Step, fit, lookup, put_rows, take_rows
+from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.payload import Part, Payload, RowUpdate, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.kernels.linear import train_additive
+from fedrec.parts.aggregation import add_rows, finish_rows
+from fedrec.parts.linear import init_unit, unit_logits
+from fedrec.parts.scorers import broadcast
+from fedrec.parts.table_method import TableMethod
+from fedrec.sampling.samples import Samples
+
+CURRICULA: dict[str, Callable[[int], float]] = {
+    "constant": lambda t: 1.0,
+    "tanh": lambda t: math.tanh(t / 10),
+    "sin": lambda t: (1 + math.sin(t / 10)) / 2,
+    "square": lambda t: float(t // 5 % 2),
+    "frac": lambda t: 1 / (t + 1),
+}
+SMALLEST = 1e-12
+"""Below this the scale of a stored table is worked into it."""
+
+
+class FedRAPConfig(LearnedConfig):
+    """Settings of FedRAP; the released code's are the defaults."""
+
+    epochs: int = Field(10, ge=1)
+    batch_size: int = Field(2048, ge=1)
+    lr: float = Field(0.5, gt=0)
+    """Rate of the score unit in the first step of round 1 (lr_network)."""
+    lr_args: float = Field(200.0, gt=0)
+    """Rate of both item tables in the first step of round 1."""
+    optimizer: Literal["sgd"] = "sgd"
+    init_std: float = Field(1.0, gt=0)
+    l2: float = Field(1e-4, ge=0)
+    """Weight decay on everything, untouched rows included."""
+    lam: float = Field(0.1, ge=0)
+    """Weight lambda of the distance of both tables."""
+    mu: float = Field(0.1, ge=0)
+    """Weight of the common table's norm."""
+    norm: Literal["l1", "l2", "none"] = "l1"
+    """Which norm: mean absolute value, mean square, or none."""
+    curriculum: Literal["constant", "tanh", "sin", "square", "frac"] = "constant"
+    """How lambda and mu change with the round: not, as in the released loss, or tanh(t / 10) as the paper says."""
+    step_decay: float = Field(0.95, gt=0, le=1)
+    """Factor on both rates after every batch of a round."""
+    decay_rate: float = Field(0.97, gt=0, le=1)
+    """Factor on both rates after every round."""
+    early_stop_tol: float = Field(1e-4, ge=0)
+    """A client's round ends when its mean loss changes less, relatively."""
+    bias: bool = True
+    """Whether the score unit has a bias."""
+    soft_threshold: float = Field(0.0, ge=0)
+    """Entries of the uploaded table move towards 0 by this much, which makes C truly sparse."""
+
+    @model_validator(mode="after")
+    def _stable(self) -> FedRAPConfig:
+        if max(self.lr, self.lr_args) * self.l2 >= 1:
+            raise ValueError(
+                f"weight decay takes everything in one step (lr_args * l2 = {self.lr_args * self.l2:g}, "
+                f"lr * l2 = {self.lr * self.l2:g}); keep both below 1"
+            )
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class ShrunkTable(RowUpdate):
+    """A table of which every row shrank by one factor per client, and the touched rows changed by ``values`` on top."""
+
+    start: Tensor  # [c, m, d]: the download, which the server knows
+    factor: Tensor  # [c]
+
+    def dense(self) -> Tensor:
+        """The whole table of changes, [c, m, d]."""
+        return super().dense() + self.start * (self.factor - 1)[:, None, None]
+
+    @property
+    def nbytes(self) -> int:
+        """Rows, their indices, and the factors."""
+        return super().nbytes + self.factor.numel() * self.factor.element_size()
+
+
+class FedRAP(TableMethod):
+    """Private score unit and item table, plus a common item table."""
+
+    name = "fedrap"
+    title = "sum of a private and an averaged item table, private linear score unit"
+    paper = "Li, Long, Zhou, ICLR 2024"
+    private = "score unit (d + 1), item table (m x d)"
+    uploaded = "changes of touched rows of the common item table, one factor for all others"
+    server_keeps = "common item table (m x d)"
+    Config = FedRAPConfig
+    row_names = ("personal",)
+
+    def server_state(self, task: Task) -> State:
+        """C ~ N(0, init_std^2)."""
+        return {"items": self._draw(task, 1)}
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """One score unit and one D ~ N(0, init_std^2) for all. A stored table times its scale is D."""
+        n = len(clients)
+        return {
+            "unit": init_unit(task, clients, self.config.dim, bias=self.config.bias),
+            "personal": self._draw(task, 0).expand(n, -1, -1),
+            "scale": torch.ones(n, device=task.device),
+        }
+
+    def _draw(self, task: Task, number: int) -> Tensor:
+        both = task.normal(2, task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
+        return both[number]
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """C."""
+        return {"items": broadcast(server["items"], len(clients))}
+
+    def weights(self, round: int) -> tuple[float, float, float]:
+        """Weights of mean (D - C)^2, |C| and C^2 in this round; the first one counts negatively."""
+        c, now = self.config, CURRICULA[self.config.curriculum](round)
+        return now * c.lam, now * c.mu * (c.norm == "l1"), now * c.mu * (c.norm == "l2")
+
+    def private_params(self, clients: ClientState, samples: Samples) -> Params:
+        """The score unit, the touched rows of D, the weights of the round, and what weight decay leaves of a row."""
+        scale = clients["scale"]
+        return {
+            "unit": clients["unit"].clone(),
+            "personal": clients.take("personal", samples) * scale[:, None, None],
+            "weights": torch.tensor(self.weights(samples.round), device=scale.device).expand(len(scale), -1),
+            "shrunk": torch.ones_like(scale),
+        }
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """BCE - lambda * mean (D - C)^2 + mu * norm of C, means over samples and columns."""
+        own, common = lookup(params["personal"], batch.slots), lookup(params["block"], batch.slots)
+        apart, l1, l2 = params["weights"].unbind(1)
+        value = batch.bce(unit_logits(params["unit"], own + common))
+        value = value - apart * batch.mean((own - common).square().mean(2))
+        return value + l1 * batch.mean(common.abs().mean(2)) + l2 * batch.mean(common.square().mean(2))
+
+    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
+        """Joint steps on the unit and the touched rows of both tables, with early stop."""
+        c = self.config
+        now = c.decay_rate**round
+        options = {"epochs": c.epochs, "batch_size": c.batch_size, "early_stop_tol": c.early_stop_tol}
+        if params["block"].device.type == "cpu":
+            apart, l1, l2 = self.weights(round)
+            return train_additive(
+                params["unit"], params["personal"], params["block"], params["shrunk"], samples,
+                lr=c.lr * now, lr_rows=c.lr_args * now, lr_decay=c.step_decay, weight_decay=c.l2,
+                apart=apart, l1=l1, l2=l2, **options,
+            )  # fmt: skip
+        rates = {"unit": c.lr * now} | dict.fromkeys(("personal", "block", "shrunk"), c.lr_args * now)
+        step = Step(tuple(rates), rates, "sgd", weight_decay=c.l2, lr_decay=c.step_decay)
+        # A parameter without gradient feels weight decay alone: it tells what became of untouched rows.
+        return fit(params, lambda p, b: self.loss(p, b) + 0 * p["shrunk"], samples, steps=[step], **options)
+
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+        """Train both tables; of the rows that no sample touches one factor says what weight decay left."""
+        table = tensor(payload, "items")
+        params = self.private_params(clients, samples) | {"block": take_rows(table, samples)}
+        start = params["block"].clone()
+        loss = self.fit(params, samples, round)
+        shrunk = params["shrunk"]
+        scale = clients["scale"] * shrunk
+        tiny = scale < SMALLEST
+        if bool(tiny.any()):
+            clients["personal"] = clients["personal"] * torch.where(tiny, scale, 1)[:, None, None]
+            scale = torch.where(tiny, 1, scale)
+        clients.put("personal", samples, params["personal"] / scale[:, None, None])
+        clients.write({"unit": params["unit"], "scale": scale})
+        part: Part
+        if self.config.soft_threshold:
+            after = table * shrunk[:, None, None]
+            put_rows(after, samples, params["block"])
+            part = torch.nn.functional.softshrink(after, self.config.soft_threshold) - table
+        else:
+            change = params["block"] - start * shrunk[:, None, None]
+            part = ShrunkTable(samples.rows, samples.row_counts, change, table.shape[1], table, shrunk)
+        return {"items": part}, loss
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """The mean of all C_u: C times the mean factor, plus the mean change of touched rows."""
+        items = server["items"]
+        total, weight = torch.zeros_like(items), torch.zeros_like(items[:, :1])
+        for upload in uploads:
+            add_rows(total, weight, upload, "items", "uniform")
+            part = upload.parts["items"]
+            if isinstance(part, ShrunkTable):
+                total += items * (part.factor - 1).sum()
+        return {"items": finish_rows(items, total, weight, "uniform")}
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """w_u . (D_u[i] + C[i]) + b_u with the newest C."""
+        unit = clients["unit"]
+        own = (clients["personal"] @ unit[:, : self.config.dim, None]).squeeze(2)
+        return unit_logits(unit, tensor(payload, "items")) + own * clients["scale"][:, None]
+
+    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+        """How sparse the common table became."""
+        return {"common_table_zero_share": float((server["items"].abs() <= 1e-4).float().mean())}

@@ -1,0 +1,243 @@
+"""GPFedRec: personal item tables from a graph of clients guide local training.
+
+Zhang, Long, Zhou, Zhang, Yan, Yang, "GPFedRec: Graph-Guided Personalization for Federated Recommendation", KDD 2024. A
+private network scores a private user vector and an item row; local training starts from the common table and is drawn
+towards the mean r_u of the tables of the client's neighbours (Eq. 7), which the server finds in the uploads (Eq. 3-6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from fedrec.federation.local import Batch, Params, Step, fit, lookup, put_rows, take_rows
+from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.store import ClientState
+from fedrec.parts import graph as graphs
+from fedrec.parts.merging import init_adapters
+from fedrec.parts.mlp import Tower
+from fedrec.parts.scorers import broadcast
+from fedrec.parts.similarity import mix
+from fedrec.parts.table_method import TableMethod
+from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
+
+PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
+"""Pairs of client and item that are scored at once."""
+
+
+class GPFedRecConfig(LearnedConfig):
+    """Settings of GPFedRec; the released code's are the defaults."""
+
+    epochs: int = Field(1, ge=1)
+    lr: float = Field(0.1, gt=0)
+    """Rate of the network (eta)."""
+    optimizer: Literal["sgd"] = "sgd"
+    init_std: float = Field(1.0, gt=0)
+    lr_eta: float = Field(80.0, gt=0)
+    """Rates are lr * items * lr_eta - lr for the item table and lr * lr_eta / participation - lr for the user vector."""
+    lr_item: float | None = Field(None, gt=0)
+    """The item table's rate itself."""
+    lr_user: float | None = Field(None, gt=0)
+    """The user vector's rate itself."""
+    hidden: tuple[int, ...] = (32, 16, 8)
+    """Widths of the network between its input, 2 dim, and its output, 1."""
+    reg: float = Field(1.0, ge=0)
+    """Weight of the pull towards r_u (lambda of Eq. 7), a mean over the whole table."""
+    graph: graphs.Kind = "distance"
+    """Link unlike clients, as the released code does (distance), or like ones, as written (similarity)."""
+    neighbours: graphs.Rule | None = None
+    """Who is linked: above gamma times the mean, the k nearest, above a quantile; by default topk for similarity."""
+    gamma: float = Field(1.0, ge=0)
+    k: int = Field(10, ge=1)
+    quantile: float = Field(0.9, ge=0, lt=1)
+    layers: int = Field(1, ge=1)
+    """How often tables are passed along the graph (l)."""
+    graph_every: int = Field(1, ge=1)
+    """Rounds between two graphs (Light_GPFedRec)."""
+    score_table: Literal["own", "global", "r"] = "own"
+    """Score with the client's tuned table, the common one or r_u; the others are reported beside it."""
+
+    @property
+    def rule(self) -> graphs.Rule:
+        """Who is linked."""
+        return self.neighbours or ("threshold" if self.graph == "distance" else "topk")
+
+    def item_rate(self, n_items: int) -> float:
+        """Learning rate of the item table."""
+        return self.lr * n_items * self.lr_eta - self.lr if self.lr_item is None else self.lr_item
+
+    @property
+    def user_rate(self) -> float:
+        """Learning rate of the user vector."""
+        return self.lr * self.lr_eta / self.participation - self.lr if self.lr_user is None else self.lr_user
+
+    def pull(self, n_items: int) -> float:
+        """Share kappa of its distance from r_u that every row loses in every step."""
+        return 2 * self.reg * self.item_rate(n_items) / (n_items * self.dim)
+
+    @model_validator(mode="after")
+    def _stable(self) -> GPFedRecConfig:
+        kappa = 2 * self.reg * self.lr * self.lr_eta / self.dim
+        if self.lr_item is None and kappa >= 2:
+            raise ValueError(
+                f"reg = {self.reg:g} overshoots, a step multiplies the distance from r_u by {1 - kappa:.3g}; "
+                f"keep 2 * reg * lr * lr_eta / dim below 2"
+            )
+        if self.user_rate <= 0 or self.item_rate(1) <= 0:
+            raise ValueError("lr_eta must be above 1, or the rates of user vector and items are not positive")
+        return self
+
+
+class GPFedRec(TableMethod):
+    """Private user vector and network; a common table to start from and a personal one to stay close to."""
+
+    name = "gpfedrec"
+    title = "private network, item tables drawn towards those of neighbours in a client graph"
+    paper = "Zhang et al., KDD 2024"
+    private = (
+        "user vector (d), network (2,753 numbers at d = 32), tuned item table (m x d, of which its m scores are stored)"
+    )
+    uploaded = "change of the item table (m x d)"
+    server_keeps = "item table (m x d), one personal item table (m x d) per client"
+    Config = GPFedRecConfig
+    private_names = ("user", "network")
+
+    @property
+    def tower(self) -> Tower:
+        """The network up to its last hidden units."""
+        return Tower((2 * self.config.dim, *self.config.hidden))
+
+    def server_state(self, task: Task) -> State:
+        """A common table N(0, init_std^2), and no personal ones yet."""
+        c = self.config
+        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        state = {
+            "items": items,
+            "targets": items.repeat(task.n_clients, 1, 1),
+            "known": torch.zeros(task.n_clients, dtype=torch.bool, device=task.device),
+        }
+        if c.graph_every > 1:
+            state["graph"] = torch.zeros(task.n_clients, task.n_clients, device=task.device)
+        return state
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """One user vector N(0, init_std^2) and one network U(+-1/sqrt(fan in)) for all, and how they score at first."""
+        c, one = self.config, torch.zeros(1, dtype=torch.int64)
+        user = task.client_normal(one, c.dim, std=c.init_std, common=True)
+        keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, one), 1)
+        network = init_adapters((*self.tower.widths, 1), keys).to(task.device)
+        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        state = {"user": user, "network": network, "own": self.pair_scores(user, network, items[None])}
+        return {name: value.expand(len(clients), -1) for name, value in state.items()}
+
+    def server_bytes(self, private: int) -> int:
+        """A personal table per client, and as much again while uploads are combined; a client stores one row of scores."""
+        return 3 * private * int(self.config.dim)
+
+    def broadcast(self, server: State, clients: Tensor) -> Payload:
+        """The common table and r_u; who has no r_u yet is drawn to the common table."""
+        items = broadcast(server["items"], len(clients))
+        who = clients.to(items.device)
+        target, known = server["targets"].index_select(0, who), server["known"][who]
+        if not bool(known.all()):
+            target = torch.where(known[:, None, None], target, items)
+        return {"items": items, "target": target}
+
+    def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
+        """Logits [c, b] of ``rows`` [c, b, d], differentiable."""
+        hidden = self.tower.widths[-1]
+        layers, out, bias = torch.split(network, [self.tower.n_parameters, hidden, 1], dim=1)
+        return torch.add((self.tower(layers, user, rows) @ out[:, :, None]).squeeze(2), bias)
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Mean binary cross-entropy (Eq. 1)."""
+        return batch.bce(self.pair_scores(params["user"], params["network"], lookup(params["block"], batch.slots)))
+
+    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+        """Eq. 7 on the touched rows; the others feel nothing but the pull, whose effect has a closed form."""
+        c, table, target = self.config, tensor(payload, "items"), tensor(payload, "target")
+        n_items = table.shape[1]
+        block = take_rows(table, samples)
+        valid = torch.arange(block.shape[1], device=block.device) < samples.row_counts[:, None]
+        pull = torch.where(valid[:, :, None], take_rows(target, samples), block)
+        params = self.private_params(clients, samples) | {"block": block, "target": pull}
+        weight = c.reg / (n_items * c.dim)
+
+        def loss(params: Params, batch: Batch) -> Tensor:
+            # Untouched rows do not enter the reported loss.
+            return self.loss(params, batch).add((params["block"] - params["target"]).square().sum((1, 2)), alpha=weight)
+
+        rates = {"user": c.user_rate, "network": c.lr, "block": c.item_rate(n_items)}
+        steps = [Step(tuple(rates), rates, "sgd")]
+        value = fit(params, loss, samples, epochs=c.epochs, batch_size=c.batch_size, steps=steps)
+        taken = c.epochs * ((samples.counts + c.batch_size - 1) // c.batch_size)
+        left = torch.tensor(1 - c.pull(n_items), device=table.device) ** taken
+        after = torch.lerp(target, table, left[:, None, None])
+        put_rows(after, samples, block)
+        # The tuned table is used with these private parts only, which change with it: its scores are all that is kept.
+        own = self._score_all(params["user"], params["network"], after)
+        clients.write({"user": params["user"], "network": params["network"], "own": own})
+        return {"items": after.sub_(table)}, value
+
+    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+        """Eq. 3-6: R = A^l X, r_u its rows, and their mean as the common table. Needs all tables at once."""
+        ids: list[Tensor] = []
+        tables: list[Tensor] = []
+        for upload in uploads:
+            ids.append(upload.clients)
+            tables.append(server["items"] + tensor(upload.parts, "items"))
+        if not tables:
+            return server
+        who = torch.cat(ids).to(server["items"].device)
+        links, kept = self._links(server, tables, who, round)
+        for _ in range(self.config.layers):
+            tables = [mix(links, tables)]
+        personal = tables[0]
+        targets = server["targets"].index_copy(0, who, personal)
+        known = server["known"].index_fill(0, who, True)
+        return server | kept | {"items": personal.mean(0), "targets": targets, "known": known}
+
+    def _links(self, server: State, tables: list[Tensor], who: Tensor, round: int) -> tuple[Tensor, State]:
+        c = self.config
+        if round % c.graph_every:
+            return graphs.normalised(server["graph"][who][:, who]), {}
+        near = graphs.closeness(tables, c.graph)
+        links = graphs.adjacency(near, c.rule, gamma=c.gamma, k=c.k, quantile=c.quantile)
+        if c.graph_every == 1:
+            return links, {}
+        kept = torch.zeros_like(server["graph"])
+        kept[who[:, None], who] = links
+        return links, {"graph": kept}
+
+    def _score_all(self, user: Tensor, network: Tensor, table: Tensor) -> Tensor:
+        step = max(1, PAIRS[table.device.type] // max(1, table.shape[1]))
+        parts = zip(*(torch.split(x, step) for x in (user, network, table)), strict=True)
+        with torch.no_grad():
+            return torch.cat([self.pair_scores(*part) for part in parts])
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The tables that are not ``score_table``."""
+        return tuple(name for name in ("own", "global", "r") if name != self.config.score_table)
+
+    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """Scores with the table of the setting."""
+        return self.view_scores(self.config.score_table, clients, payload)
+
+    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+        """Scores with the client's tuned table (``own``), the common one (``global``) or r_u (``r``)."""
+        if view == "own":
+            return clients["own"]
+        return self._score_all(
+            clients["user"], clients["network"], tensor(payload, "target" if view == "r" else "items")
+        )
+
+    def table_scores(self, clients: ClientState, payload: Payload) -> Tensor:
+        """Scores with the downloaded table."""
+        return self.view_scores("global", clients, payload)

@@ -1,0 +1,143 @@
+"""Settings of HeteFedRec: its switches, the paper's baselines as modes, and the rows of a study."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedrec.federation.method import MethodConfig
+from fedrec.parts import distillation, hetero_models, padding
+
+Mode = Literal[
+    "hetefedrec", "direct", "clustered", "standalone", "all_small", "all_medium", "all_large", "all_large_exclusive"
+]
+ROWS: dict[str, dict[str, Any]] = {
+    "All Small": {"mode": "all_small"},
+    "All Medium": {"mode": "all_medium"},
+    "All Large": {"mode": "all_large"},
+    "All Large-Exclusive": {"mode": "all_large_exclusive"},
+    "Standalone": {"mode": "standalone"},
+    "Clustered": {"mode": "clustered"},
+    "Directly Aggregate": {"mode": "direct"},
+    "HeteFedRec - RESKD - DDR": {"reskd": False, "ddr": False},
+    "HeteFedRec - RESKD": {"reskd": False},
+    "HeteFedRec": {},
+    "HeteFedRec + elastic merging": {"merge": "elastic"},
+}
+"""The settings of every row of the study; the third-last of them without UDL, too, is Directly Aggregate."""
+
+
+class HeteFedRecConfig(MethodConfig):
+    """Settings of HeteFedRec; numbers in brackets are the open points of section 10 of the card."""
+
+    mode: Mode = "hetefedrec"
+    """The method, or one of the paper's baselines."""
+    base: hetero_models.Base = "ncf"
+    """Base model."""
+    sizes: tuple[int, ...] = (8, 16, 32)
+    """Embedding sizes, increasing; any number of them."""
+    sizing: Literal["ratio", "random", "interactions", "memory", "assignment"] = "ratio"
+    """Who gets which size: by rank of training items, at random, by a budget of items or memory, or as given."""
+    ratio: tuple[float, ...] = (5, 3, 2)
+    """Shares of the clients per size (``ratio`` and ``random``)."""
+    items_per_column: float = Field(5.0, gt=0)
+    """Training items a client needs per embedding column (``sizing=interactions``)."""
+    memory_mb: float | tuple[float, ...] | None = None
+    """Memory for model and update, of every client or of each one (``sizing=memory``)."""
+    assignment: tuple[int, ...] | None = None
+    """Size of each client, in client order (``sizing=assignment``)."""
+    clients_per_round: int = Field(256, ge=1)
+    """Every global epoch shuffles the clients and walks through them in blocks of so many."""
+    participation: float = Field(1.0, gt=0, le=1)
+    """Share of clients that a global epoch visits."""
+    local: Literal["gradient", "epochs"] = "gradient"
+    """[2] One full-batch gradient per visit, or ``epochs`` of local training and an upload of the change."""
+    epochs: int = Field(5, ge=1)
+    """Local epochs (``local=epochs``)."""
+    batch_size: int = Field(256, ge=1)
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Of local epochs."""
+    lr: float = Field(0.1, gt=0)
+    """[3] Step of item tables: the server's on gradients, or the clients' in local epochs."""
+    lr_theta: float | None = Field(None, gt=0)
+    """Step of the predictors; by default ``lr``."""
+    lr_user: float | None = Field(None, gt=0)
+    """Step of the user vectors; by default ``lr``."""
+    user_optimizer: Literal["sgd", "adam"] = "sgd"
+    """How user vectors follow single gradients; Adam keeps its moments on the client."""
+    agg: padding.Rule | None = None
+    """[1] Sum, mean over contributors, or mean over those that touched a row; default sum of gradients, mean of changes."""
+    server_optimizer: Literal["sgd", "adam"] = "sgd"
+    """[1] The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
+    negatives: int = Field(4, ge=1)
+    """Per training positive."""
+    redraw: bool = False
+    """[11] Draw negatives anew at every visit instead of once."""
+    hidden: tuple[int, ...] = (8, 8)
+    """Hidden layers of the predictor."""
+    growing: bool = False
+    """[4] Hidden layers grow in proportion to the embedding size."""
+    layers: int = Field(1, ge=1)
+    """Depth of LightGCN."""
+    propagate: Literal["both", "user_only"] = "both"
+    """[10] LightGCN on users and items, or items keep their own embeddings."""
+    udl: bool = True
+    """Clients train every smaller model inside their own."""
+    udl_weights: Literal["sum", "mean"] = "sum"
+    """[6] Losses of all sizes are added, or averaged."""
+    separate_users: bool = False
+    """[5] One user vector per size instead of the first columns of one."""
+    ddr: bool = True
+    """Decorrelate the columns of all tables but the smallest."""
+    alpha: float = Field(0.1, ge=0)
+    """[7] Weight of the decorrelation penalty, normalised to at most 1."""
+    ddr_columns: Literal["all", "outer"] = "all"
+    """[7] Penalise the whole table, or only the columns the smallest table lacks."""
+    ddr_rows: float = Field(1.0, gt=0, le=1)
+    """[7] Share of the items, redrawn every round, the penalty looks at."""
+    reskd: bool = True
+    """Distil relations between the server's tables."""
+    reskd_every: int = Field(1, ge=1)
+    """[8] Rounds (blocks of clients) between distillations."""
+    reskd_items: float = Field(0.1, gt=0, le=1)
+    """[8] Share of the items, redrawn every time."""
+    reskd_steps: int = Field(1, ge=1)
+    reskd_lr: float = Field(0.01, gt=0)
+    reskd_optimizer: Literal["sgd", "adam"] = "sgd"
+    relation: distillation.Relation = "cosine"
+    """[9] What is compared between items."""
+    nested_init: bool = True
+    """[13] Tables start as the first columns of one, or independently."""
+    init_std: float = Field(0.01, gt=0)
+    """Standard deviation of the initial embeddings."""
+    merge: Literal["replace", "static", "elastic"] = "replace"
+    """Beyond the paper: clients merge the downloaded table of their size with their own."""
+    rho: float = Field(0.5, ge=0, le=1)
+    """Weight of the download under static merging."""
+    adapter_hidden: tuple[int, ...] = (16, 8)
+    adapter_lr: float = Field(0.1, gt=0)
+    adapter_epochs: int = Field(1, ge=1)
+    """Epochs of the adapter phase of elastic merging."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> HeteFedRecConfig:
+        sizes = self.sizes
+        if not sizes or sizes[0] < 1 or any(a >= b for a, b in pairwise(sizes)):
+            raise ValueError(f"sizes {list(sizes)} must be positive and increasing")
+        if self.sizing in ("ratio", "random") and len(self.ratio) != len(sizes):
+            raise ValueError(f"ratio has {len(self.ratio)} shares for {len(sizes)} sizes; give one per size")
+        if min(self.ratio, default=0) < 0 or sum(self.ratio) <= 0:
+            raise ValueError(f"ratio {list(self.ratio)} must not be negative and must have a positive share")
+        if self.sizing == "memory" and self.memory_mb is None:
+            raise ValueError("sizing=memory needs memory_mb")
+        if self.sizing == "assignment" and self.assignment is None:
+            raise ValueError("sizing=assignment needs assignment, a list with the size of each client")
+        if unknown := set(self.assignment or ()) - set(sizes):
+            raise ValueError(f"assignment names size {min(unknown)}, which is not among sizes {list(sizes)}")
+        if self.merge != "replace" and self.mode == "standalone":
+            raise ValueError("a standalone client downloads nothing to merge; set merge=replace")
+        if min((*self.hidden, *self.adapter_hidden), default=1) < 1:
+            raise ValueError("hidden layers need at least one unit")
+        return self

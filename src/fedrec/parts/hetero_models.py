@@ -1,0 +1,137 @@
+"""Base models of clients of any size: NCF's predictor, LightGCN on a client's own star graph, and a dot product.
+
+Predictors are kept flat, ``theta`` [c, P]: for every layer its weights (a row per output), then its biases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedrec.federation.local import Params, lookup
+from fedrec.parts.merging import layers
+from fedrec.parts.scorers import shared
+
+Base = Literal["ncf", "lightgcn", "mf"]
+
+
+def predictor_size(widths: Sequence[int]) -> int:
+    """Parameters of a predictor: 16 N + 89 for widths 2N-8-8-1; none without layers."""
+    return sum(n_out * (n_in + 1) for n_in, n_out in pairwise(widths))
+
+
+def init_predictor(widths: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Kaiming-uniform weights and zero biases, [P], drawn on the CPU."""
+    parts = [torch.zeros(0)]
+    for n_in, n_out in pairwise(widths):
+        parts.append((2 * torch.rand(n_out * n_in, generator=generator) - 1) * math.sqrt(6 / n_in))
+        parts.append(torch.zeros(n_out))
+    return torch.cat(parts)
+
+
+def predict(user: Tensor, rows: Tensor, theta: Tensor, widths: Sequence[int]) -> Tensor:
+    """Logits [c, R] of each client's ``rows`` [c, R, N] for its ``user`` [c, N]; a dot product without ``widths``."""
+    if not widths:
+        # The empty predictor takes part, so that it has a gradient (of no numbers) like any other.
+        return (rows @ user.unsqueeze(2)).squeeze(2) + theta.sum(1, keepdim=True)
+    (weight, bias), *rest = layers(theta, widths)
+    n = user.shape[1]
+    # W [u; v] + b = W_u u + b + W_v v: the user's half is the same for all its rows.
+    own = torch.baddbmm(bias[:, None], user[:, None], weight[:, :, :n].mT)
+    units = torch.baddbmm(own, rows, weight[:, :, n:].mT)
+    for weight, bias in rest:
+        units = torch.baddbmm(bias[:, None], units.relu(), weight.mT)
+    return units.squeeze(2)
+
+
+def predict_shared(user: Tensor, table: Tensor, theta: Tensor, widths: Sequence[int]) -> Tensor:
+    """``predict`` where all clients share ``table`` [m, N] and ``theta`` [P]: the items' half is computed once."""
+    if not widths:
+        return user @ table.T
+    (weight, bias), *rest = [(w[0], b[0]) for w, b in layers(theta[None], widths)]
+    n = user.shape[1]
+    units = torch.addmm(bias, user, weight[:, :n].T)[:, None] + table @ weight[:, n:].T
+    for weight, bias in rest:
+        units = torch.addmm(bias, units.relu_().flatten(0, 1), weight.T).view(*units.shape[:2], -1)
+    return units.squeeze(2)
+
+
+def propagate(
+    user: Tensor, rows: Tensor, positive: Tensor, depth: int, *, user_only: bool = False
+) -> tuple[Tensor, Tensor]:
+    """LightGCN of ``depth`` layers on each client's star graph, in closed form: the mean of layers 0..depth.
+
+    ``positive`` [c, R] is 1 for the rows the client is linked to. With n of them, odd layers are
+    u = sum v / sqrt(n), v_j = u / sqrt(n); even ones from the second on u, v_j = sum v / n; other rows get nothing.
+    """
+    odd, even = (depth + 1) // 2, depth // 2
+    n = positive.sum(1, keepdim=True).clamp(min=1)
+    total = (positive.unsqueeze(1) @ rows).squeeze(1)
+    mean_user = ((1 + even) * user + odd * total / n.sqrt()) / (depth + 1)
+    if user_only:
+        return mean_user, rows
+    gain = odd * user / n.sqrt() + even * total / n
+    return mean_user, (rows + positive.unsqueeze(2) * gain.unsqueeze(1)) / (depth + 1)
+
+
+class NestedModel:
+    """The models of all sizes: what a client of one size trains, and how it scores."""
+
+    def __init__(self, config: Any, *, dual: bool) -> None:
+        """Read HeteFedRec's settings; with ``dual`` a client trains every smaller model inside its own, too."""
+        self.config, self.dual = config, dual
+
+    def widths(self, size: int) -> tuple[int, ...]:
+        """Layers of the predictor of a size: 2N-8-8-1; none for a dot product."""
+        c = self.config
+        if c.base == "mf":
+            return ()
+        factor = c.sizes[size] / c.sizes[0] if c.growing else 1
+        return (2 * c.sizes[size], *(round(width * factor) for width in c.hidden), 1)
+
+    def n_theta(self, size: int) -> int:
+        """Parameters of the predictor of a size."""
+        return predictor_size(self.widths(size))
+
+    def tasks(self, size: int) -> Sequence[int]:
+        """The sizes a client of this size trains."""
+        return range(size + 1) if self.dual else (size,)
+
+    def user_columns(self, size: int) -> dict[int, slice]:
+        """Where the user vector of each task lies in the private one."""
+        sizes = self.config.sizes
+        if not self.config.separate_users:
+            return {task: slice(0, sizes[task]) for task in self.tasks(size)}
+        ends = accumulate(sizes[task] for task in self.tasks(size))
+        return {task: slice(end - sizes[task], end) for task, end in zip(self.tasks(size), ends, strict=True)}
+
+    def loss(self, params: Params, size: int, slots: Tensor | None, bce: Callable[[Tensor], Tensor]) -> Tensor:
+        """Section 4 of the card: the loss of every task, of all rows of the block or those at ``slots``."""
+        terms = []
+        for task, columns in self.user_columns(size).items():
+            user, rows = params["user"][:, columns], params["block"][..., : self.config.sizes[task]]
+            user, rows = self.propagated(user, rows, params.get("positive"))
+            rows = rows if slots is None else lookup(rows, slots)
+            terms.append(bce(predict(user, rows, params[f"theta{task}"], self.widths(task))))
+        total = torch.stack(terms).sum(0)
+        return total / len(terms) if self.config.udl_weights == "mean" else total
+
+    def propagated(self, user: Tensor, rows: Tensor, positive: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the predictor sees: for LightGCN the embeddings after message passing."""
+        c = self.config
+        if c.base != "lightgcn" or positive is None:
+            return user, rows
+        return propagate(user, rows, positive, c.layers, user_only=c.propagate == "user_only")
+
+    def score(self, size: int, user: Tensor, table: Tensor, theta: Tensor, positive: Tensor | None) -> Tensor:
+        """Logits [c, m] of whole tables [c, m, N], with the model of the client's full size (section 4)."""
+        user = user[:, self.user_columns(size)[size]]
+        one = shared(table)
+        if one is not None and self.config.base != "lightgcn":
+            return predict_shared(user, one, theta[0], self.widths(size))
+        return predict(*self.propagated(user, table, positive), theta, self.widths(size))

@@ -1,0 +1,64 @@
+"""Padding-based aggregation: changes of tables with nested columns, summed over clients of every size.
+
+A change of N columns is a change of the widest table with zeros on the right, so columns [0, N_s) hear all clients,
+[N_s, N_m) only the medium and large ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedrec.federation.payload import RowUpdate, Upload
+
+Rule = Literal["sum", "mean", "touched"]
+
+
+class PaddedSum:
+    """Folds the uploads of a round, size by size; ``combined`` is what a table of one size should move by."""
+
+    def __init__(self, sizes: Sequence[int], n_items: int, device: torch.device) -> None:
+        """``sizes`` are the columns of each table, ascending."""
+        self.sizes = sizes
+        self.total = [torch.zeros(n_items, size, device=device) for size in sizes]
+        self.touched = [torch.zeros(n_items, 1, device=device) for _ in sizes]
+        self.clients = [0] * len(sizes)
+
+    def add(self, size: int, upload: Upload, name: str) -> None:
+        """Add a cohort whose tables have the size number ``size``."""
+        part = upload.parts[name]
+        self.clients[size] += len(upload.clients)
+        if isinstance(part, RowUpdate):
+            # Padding has zero values and weight, so rows need not be picked out first.
+            index = part.rows.flatten().long()
+            self.total[size].index_add_(0, index, part.values.flatten(0, 1))
+            self.touched[size].index_add_(0, index, part.valid.flatten()[:, None].float())
+        else:
+            assert isinstance(part, Tensor)
+            self.total[size] += part.sum(0)
+            self.touched[size] += len(part)
+
+    def add_constant(self, size: int, change: Tensor) -> None:
+        """Add a change that every client of this size would have sent."""
+        self.total[size] += self.clients[size] * change
+
+    def combined(self, size: int, rule: Rule, padded: bool = True) -> Tensor:
+        """The sum [m, N] over all clients (or those of this size), or its mean over contributors.
+
+        Contributors to a column are the round's clients that have it; with ``touched`` those that also touched the row.
+        """
+        if not padded:
+            weight = (
+                self.touched[size] if rule == "touched" else torch.full_like(self.touched[size], self.clients[size])
+            )
+            return self.total[size] if rule == "sum" else self.total[size] / weight.clamp(min=1)
+        total = torch.zeros_like(self.total[size])
+        weight = torch.zeros_like(total)
+        for other, width in enumerate(self.sizes):
+            width = min(width, self.sizes[size])
+            total[:, :width] += self.total[other][:, :width]
+            weight[:, :width] += self.touched[other] if rule == "touched" else self.clients[other]
+        return total if rule == "sum" else total / weight.clamp(min=1)

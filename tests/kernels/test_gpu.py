@@ -1,0 +1,215 @@
+"""The GPU kernels against the CPU's: on a GPU where there is one, else in Triton's interpreter where that is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedrec.data.training import Ragged, TrainingView
+from fedrec.federation.local import fit_mf
+from fedrec.kernels import adapter, gpu_dispatch, mf
+from fedrec.parts import merging
+from fedrec.sampling import streams
+from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.samples import Samples
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+WIDTHS = [(10, 16, 8, 1), (32, 7, 3, 1)]
+
+
+def interpreter() -> bool:
+    """Whether kernels run here at all; some versions of Triton's interpreter and NumPy do not go together."""
+    if ON_GPU or find_spec("triton") is None:
+        return ON_GPU
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
+    try:
+        from fedrec.kernels import gpu_streams
+
+        gpu_streams.shuffled(cohort((2,)), 0, 1)
+    except Exception:
+        return False
+    return True
+
+
+def lists(sizes: tuple[int, ...], items: int, more: int = 0) -> TrainingView:
+    rng = np.random.default_rng(3)
+    n = len(sizes)
+    drawn = [rng.permutation(items)[: size + more] for size in sizes]
+    owners = np.arange(n)
+    positives = Ragged.build(np.repeat(owners, sizes), np.concatenate([x[: len(x) - more] for x in drawn]), n)
+    excluded = Ragged.build(np.repeat(owners, [len(x) for x in drawn]), np.concatenate([np.sort(x) for x in drawn]), n)
+    return TrainingView(n, items, positives, excluded)
+
+
+def cohort(sizes: tuple[int, ...] = (41, 21, 9, 4, 1, 0)) -> Samples:
+    view = lists(sizes, 90)
+    return Sampler(view).draw(torch.arange(len(sizes)), negatives=4, seed=-11, round=2)
+
+
+def there(samples: Samples) -> Samples:
+    moved = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in vars(samples).items()}
+    return Samples(**moved)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+needs_triton = pytest.mark.skipif(not interpreter(), reason="needs a GPU, or Triton and an interpreter that works")
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+
+
+def both(fast: Callable[..., Tensor], slow: Callable[..., Tensor], values: list[Tensor]) -> list[list[Tensor]]:
+    """What two ways of training in place make of the same values, each followed by its losses."""
+    results = []
+    for train, device in ((slow, torch.device("cpu")), (fast, DEVICE)):
+        mine = [value.clone().to(device) for value in values]
+        loss = train(*mine)
+        results.append([value.cpu() for value in (*mine, loss)])
+    return results
+
+
+def assert_near(results: list[list[Tensor]]) -> None:
+    for slow, fast in zip(*results, strict=True):
+        torch.testing.assert_close(fast, slow, atol=2e-5, rtol=2e-5)
+
+
+@needs_triton
+def test_orders_are_the_streams_orders() -> None:
+    from fedrec.kernels.gpu_streams import shuffled
+
+    samples = cohort((70, 30, 1, 0))  # more samples than a program places
+    out = shuffled(there(samples), 1, 3).cpu()
+    for e in (0, 1):
+        order = streams.epoch_orders(
+            samples.seed, samples.round, samples.clients, 1 + e, samples.counts, samples.slots.shape[1]
+        )
+        expected = 2 * samples.slots.gather(1, order) + samples.labels.gather(1, order).int()
+        for c, n in enumerate(samples.counts.tolist()):
+            assert torch.equal(out[e, c, :n], expected[c, :n])
+
+
+@needs_triton
+def test_equal_keys_keep_their_order() -> None:
+    from fedrec.kernels import gpu_streams
+
+    n = 300
+    keys = torch.randint(-3, 3, (1, 1, n), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    out = torch.zeros_like(keys).to(DEVICE)
+    counts, slots, labels = torch.tensor([n]), torch.arange(n, dtype=torch.int32)[None], torch.zeros(1, n)
+    arrays = (x.to(DEVICE) for x in (keys, counts, slots, labels))
+    gpu_streams.place_samples[1, 1, 3](*arrays, out, 1, n, MINE=128, OTHERS=32)
+    assert torch.equal(out.cpu()[0, 0] // 2, torch.sort(keys[0, 0], stable=True).indices.int())
+
+
+@needs_triton
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+@pytest.mark.parametrize(("sizes", "items", "more"), [((41, 21, 0, 1), 90, 5), ((290, 80), 330, 30), ((20, 3), 30, 6)])
+def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, negatives: int) -> None:
+    from fedrec.kernels.gpu_sampling import draw_samples
+
+    view = lists(sizes, items, more)
+    clients = torch.arange(len(sizes)).flip(0)
+    expected = Sampler(view).draw(clients, negatives=negatives, seed=5, round=3)
+    keys = streams.keys(5, streams.Purpose.NEGATIVES, 3, clients)
+    arrays = [
+        [torch.from_numpy(x.copy()).to(DEVICE) for x in (y.offsets, y.values)] for y in (view.positives, view.excluded)
+    ]
+    drawn = draw_samples(
+        clients.to(DEVICE), keys.to(DEVICE), expected.counts.to(DEVICE), *map(tuple, arrays),
+        n_items=items, negatives=negatives, width=expected.items.shape[1], most_excluded=max(sizes) + more,
+    )  # fmt: skip
+    names = ("items", "labels", "slots", "rows", "row_counts")
+    for name, value in zip(names, drawn, strict=True):
+        wanted = getattr(expected, name)
+        assert value.dtype == wanted.dtype
+        assert torch.equal(value.cpu(), wanted), name
+
+
+@needs_triton
+@pytest.mark.parametrize("held", [1, 1 << 28])  # all epochs in one launch, or one launch each
+@pytest.mark.parametrize(
+    ("optimizer", "dim", "batch_size", "tol"), [("adam", 5, 40, 0.0), ("sgd", 16, 300, 0.0), ("adam", 16, 64, 0.03)]
+)
+def test_mf(optimizer: str, dim: int, batch_size: int, tol: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.kernels import gpu_mf
+
+    monkeypatch.setattr(gpu_mf, "ORDERED", held)
+    samples = cohort()
+    options = {"epochs": 3, "batch_size": batch_size, "lr": 0.1, "optimizer": optimizer, "early_stop_tol": tol}
+    values = [normal(len(samples.clients), dim), normal(*samples.rows.shape, dim)]
+    results = both(
+        lambda *x: gpu_mf.train_mf(*x, there(samples), **options),
+        lambda *x: mf.train_mf(*x, samples, **options),
+        values,
+    )
+    assert not torch.equal(results[0][0], values[0])
+    assert_near(results)
+
+
+@needs_triton
+@pytest.mark.parametrize("lr", [None, 0.05])
+@pytest.mark.parametrize(("widths", "batch_size", "tol"), [(WIDTHS[0], 40, 0.0), (WIDTHS[1], 100, 0.02)])
+def test_adapter(widths: tuple[int, ...], batch_size: int, tol: float, lr: float | None) -> None:
+    from fedrec.kernels import gpu_adapter
+
+    samples = cohort()
+    n, dim = len(samples.clients), widths[0] // 2
+    theta = merging.init_adapters(widths, streams.keys(1, streams.Purpose.INIT, 0, torch.arange(n)))
+    rows = normal(2, *samples.rows.shape, dim)
+    values = [theta, normal(n, dim), rows[0], rows[1]]
+    options = {
+        "widths": widths, "epochs": 3, "batch_size": batch_size, "adapter_lr": 0.03, "lr": lr, "early_stop_tol": tol,
+    }  # fmt: skip
+    results = both(
+        lambda *x: gpu_adapter.train_adapter(*x, there(samples), **options),
+        lambda *x: adapter.train_adapter(*x, samples, **options),
+        values,
+    )
+    assert not torch.equal(results[0][0], theta)
+    assert torch.equal(results[1][2], rows[0]) == (lr is None)
+    assert_near(results)
+
+
+@needs_triton
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_row_weights(widths: tuple[int, ...], shared: bool) -> None:
+    from fedrec.kernels import gpu_adapter
+
+    theta = merging.init_adapters(widths, streams.keys(1, streams.Purpose.INIT, 0, torch.arange(3)))
+    local, server = normal(3, 600, widths[0] // 2), normal(3, 600, widths[0] // 2) * 2
+    server = server[0].contiguous() if shared else server
+    found = gpu_adapter.adapter_weights(theta.to(DEVICE), widths, local.to(DEVICE), server.to(DEVICE))
+    torch.testing.assert_close(found.cpu(), adapter.adapter_weights(theta, widths, local, server))
+
+
+@needs_gpu
+def test_runs_repeat_to_the_bit() -> None:
+    samples = there(cohort((60, 60, 60, 41, 21)))
+    results = []
+    for _ in range(3):
+        user, block = normal(5, 16).to(DEVICE), normal(*samples.rows.shape, 16).to(DEVICE)
+        fit_mf(user, block, samples, epochs=5, batch_size=200, lr=0.1)
+        results.append((user.cpu(), block.cpu()))
+    for user, block in results[1:]:
+        assert torch.equal(user, results[0][0])
+        assert torch.equal(block, results[0][1])
+
+
+def test_cpu_work_never_goes_to_the_gpu_kernels() -> None:
+    assert not gpu_dispatch.usable(torch.zeros(2, 3))
+
+
+def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_dispatch, "installed", lambda: True)
+    assert gpu_dispatch.enabled(torch.device("cuda"))
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    assert not gpu_dispatch.enabled(torch.device("cuda"))
