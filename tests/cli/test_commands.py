@@ -116,3 +116,17 @@ def test_an_own_file(capsys, tmp_path):
     code, _, err = run(capsys, "train", "popularity", "--data", str(path), "--quiet", "--out", str(out))
     assert code == 0, err
     assert json.loads(run(capsys, "recommend", str(out), "--user", "u3", "--json")[1])["items"]
+
+
+def test_merging_from_the_command_line(capsys):
+    short = ("--data", "demo", "--rounds", "2", "--json", "--quiet", "--set", "epochs=1")
+    plugged = json.loads(run(capsys, "train", "fedmf", "--merge", "static", "--set", "merge.rho=0.3", *short)[1])
+    assert plugged["method"] == "fedmf+static"
+    assert plugged["config"]["merge"]["rho"] == 0.3
+    own = [
+        json.loads(run(capsys, "train", "fedem", *words, *short)[1])
+        for words in (("--merge", "static"), ("--set", "merge=static"))
+    ]
+    assert own[0]["config"]["merge"] == own[1]["config"]["merge"] == "static"
+    assert own[0]["test"] == own[1]["test"]
+    assert "downloads no item table" in run(capsys, "train", "popularity", "--merge", "elastic", "--data", "demo")[2]

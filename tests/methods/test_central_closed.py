@@ -17,7 +17,7 @@ class TestEASE(MethodSuite):
     method = EASE
     options = {"lam": 100}
     rounds = 1
-    floor = 0.45
+    floor = 0.66
     deterministic = True
     federated = False
 
@@ -25,7 +25,7 @@ class TestEASE(MethodSuite):
 class TestItemKNN(MethodSuite):
     method = ItemKNN
     rounds = 1
-    floor = 0.38
+    floor = 0.66
     deterministic = True
     federated = False
 
@@ -34,7 +34,7 @@ class TestIALS(MethodSuite):
     method = IALS
     options = {"dim": 16}
     rounds = 8
-    floor = 0.42
+    floor = 0.6
     federated = False
 
 
@@ -104,7 +104,7 @@ def test_large_catalogues_are_refused_with_the_number(small):
 
 @pytest.mark.parametrize(
     ("data", "options", "lam", "hr", "ndcg"),
-    [("ml-100k", {}, 500, 0.648, 0.378), ("filmtrust", {"untimed": "item"}, 100, 0.69, 0.55)],
+    [("ml-100k", {}, 500, 0.648, 0.378), ("filmtrust", {"untimed": "item"}, 500, 0.69, 0.55)],
 )
 def test_ease_reproduces_known_values(real_data, data, options, lam, hr, ndcg):
     split = fedrec.HONEST.with_options(**options).split(fedrec.load(data, data_dir=str(real_data)), seed=0)

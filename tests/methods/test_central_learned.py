@@ -20,33 +20,33 @@ CPU = torch.device("cpu")
 
 class TestMF(MethodSuite):
     method = MF
-    options = {"lr": 0.01, "batch_size": 1024}
-    rounds = 15
-    floor = 0.42
+    options = {"lr": 0.03, "batch_size": 2048}
+    rounds = 5
+    floor = 0.6
     federated = False
 
 
 class TestMFPairwise(MethodSuite):
     method = MF
-    options = {"loss": "bpr", "lr": 0.02, "batch_size": 1024, "reg": 0.01, "biases": True}
-    rounds = 15
-    floor = 0.40
+    options = {"loss": "bpr", "lr": 0.04, "batch_size": 1024, "reg": 0.01, "biases": True}
+    rounds = 5
+    floor = 0.58
     federated = False
 
 
 class TestNCF(MethodSuite):
     method = NCF
-    options = {"lr": 0.005, "batch_size": 1024, "dim": 8, "tower": (16, 8)}
-    rounds = 5
-    floor = 0.35
+    options = {"lr": 0.02, "batch_size": 2048, "dim": 8, "tower": (16, 8)}
+    rounds = 3
+    floor = 0.62
     federated = False
 
 
 class TestLightGCN(MethodSuite):
     method = LightGCN
-    options = {"lr": 0.02, "layers": 2, "batch_size": 1024}
-    rounds = 15
-    floor = 0.42
+    options = {"lr": 0.04, "layers": 2, "batch_size": 1024}
+    rounds = 6
+    floor = 0.62
     federated = False
 
 

@@ -143,6 +143,6 @@ def test_spectral_score_by_definition(demo: fedrec.Split) -> None:
     simulation.round(0)
     x = torch.zeros(demo.data.n_users, demo.data.n_items)
     positives = demo.training.positives
-    x[torch.from_numpy(positives.owners), torch.from_numpy(positives.values).long()] = 1
+    x[torch.tensor(positives.owners), torch.tensor(positives.values).long()] = 1
     mean = 1.3 * (x / x.sum(1, keepdim=True)).T @ x / len(x)
     assert torch.allclose(simulation.scores(torch.arange(len(x))), 1.3 * x + 60 * x @ mean, atol=1e-3)

@@ -23,9 +23,9 @@ SMALL = {"dim": 4, "batch_size": 16, "lr_eta": 4.0}
 
 class TestGPFedRec(MethodSuite):
     method = GPFedRec
-    options = {"score_table": "global"}
-    rounds = 10
-    floor = 0.2
+    options = {"score_table": "global", "reg": 0.25, "init_std": 0.1}
+    rounds = 12
+    floor = 0.25
 
 
 def simulate(split: fedrec.Split, rounds: int, privacy: Privacy | None = None, **options: Any) -> Simulation:

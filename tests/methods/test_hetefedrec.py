@@ -7,6 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 import fedrec
 from fedrec.errors import ConfigError
+from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec
@@ -275,3 +276,13 @@ def test_settings_that_do_not_fit_the_data(tiny: fedrec.Split) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             simulate(tiny, **options)
+
+
+@pytest.mark.parametrize("mode", ["hetefedrec", "all_large_exclusive", "standalone"])
+def test_privacy_stage_on_uploads(tiny: fedrec.Split, mode: str) -> None:
+    stage = PrivacyStage(Privacy(clip=0.1, scale=0.001), 0)
+    simulation = Simulation(HeteFedRec(**RATES, mode=mode), tiny.training, privacy=stage)
+    report = simulation.round(0)
+    dense = tiny.data.n_items * 32 * 4
+    assert (report.bytes_up >= dense) == (mode != "standalone")
+    assert bool(torch.isfinite(simulation.scores(torch.arange(30))).all())

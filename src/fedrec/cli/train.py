@@ -83,7 +83,9 @@ def train_command(
     if threads:
         torch.set_num_threads(threads)
     chosen = read_protocol(protocol, protocol_set or [])
-    made = create(method, protocol=protocol, data=data, merge=merge, **parse_settings(settings or []))
+    options = parse_settings(settings or [])
+    merge = options.pop("merge", merge)
+    made = create(method, protocol=protocol, data=data, merge=merge, **options)
     privacy = None
     if ldp is not None:
         mechanism = choice("--ldp mechanism", ldp, ("laplace", "gaussian"))

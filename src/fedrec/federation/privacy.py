@@ -47,6 +47,8 @@ class PrivacyStage:
 
     def apply(self, parts: Payload, clients: Tensor, round: int) -> Payload:
         """The upload after clipping and noise. Row updates become dense: noise on touched rows only would show which."""
+        if not parts:  # these clients send nothing this round
+            return parts
         changes = {name: _change(part) for name, part in parts.items()}
         factor = self._clip_factor(changes)
         keys = streams.keys(self.seed, Purpose.NOISE, round, clients)

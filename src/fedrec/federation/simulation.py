@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import FedrecError
-from fedrec.federation.cohorts import SAMPLES, TABLES, cohorts, size_order
+from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.memory import check_fits
 from fedrec.federation.method import Method, Task, participation_rng
 from fedrec.federation.payload import Upload, client_bytes
@@ -85,7 +85,8 @@ class Simulation:
         kinds = method.kinds(self.server, chosen)
         sizes = task.counts * (1 + method.negatives)
         server = self.server
-        for clients in cohorts(chosen, sizes, kinds, samples=self.cohort_samples, most=self._most):
+        limits = {"samples": self.cohort_samples, "most": self._most, "waste": WASTE[self.device.type]}
+        for clients in cohorts(chosen, sizes, kinds, **limits):
             with _timed(report, "sampling", self.device):
                 samples = self.sampler.draw(
                     clients, negatives=method.negatives, seed=task.seed, round=method.sampling_round(number)

@@ -120,8 +120,8 @@ class CoLR(Method):
         last, downloads = server["last_round"].clone(), server["downloads"].clone()
         for upload in uploads:
             add_rows(total, touched, upload, "low_rank", "sum" if marked else "touched")
-            who = upload.clients.cpu()
-            downloads += torch.stack([torch.tensor(len(who)), (last[who] == round - 1).sum()])
+            who = upload.clients.to(last.device)
+            downloads += downloads.new_tensor([len(who), int((last[who] == round - 1).sum())])
             last[who] = round
         if marked:
             total, touched = total[:, : c.rank], total[:, c.rank :]

@@ -26,7 +26,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "HeteFedRec": {},
     "HeteFedRec + elastic merging": {"merge": "elastic"},
 }
-"""The settings of every row of the study; the third-last of them without UDL, too, is Directly Aggregate."""
+"""The settings of every row of a study; HeteFedRec without UDL, DDR and RESKD is Directly Aggregate."""
 
 
 class HeteFedRecConfig(MethodConfig):
@@ -59,12 +59,12 @@ class HeteFedRecConfig(MethodConfig):
     batch_size: int = Field(256, ge=1)
     optimizer: Literal["adam", "sgd"] = "adam"
     """Of local epochs."""
-    lr: float = Field(0.1, gt=0)
-    """[3] Step of item tables: the server's on gradients, or the clients' in local epochs."""
-    lr_theta: float | None = Field(None, gt=0)
-    """Step of the predictors; by default ``lr``."""
-    lr_user: float | None = Field(None, gt=0)
-    """Step of the user vectors; by default ``lr``."""
+    lr: float = Field(1.0, gt=0)
+    """[3] Step of item tables: the server's on gradients, or the clients' in local epochs (there 0.001)."""
+    lr_theta: float | None = Field(0.001, gt=0)
+    """Step of the predictors, to which every client of a round adds a gradient; None, as in local epochs: ``lr``."""
+    lr_user: float | None = Field(10.0, gt=0)
+    """Step of the user vectors, which move once per global epoch; None, as in local epochs: ``lr``."""
     user_optimizer: Literal["sgd", "adam"] = "sgd"
     """How user vectors follow single gradients; Adam keeps its moments on the client."""
     agg: padding.Rule | None = None
@@ -120,6 +120,12 @@ class HeteFedRecConfig(MethodConfig):
     adapter_lr: float = Field(0.1, gt=0)
     adapter_epochs: int = Field(1, ge=1)
     """Epochs of the adapter phase of elastic merging."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rates_of_epochs(cls, values: dict[str, Any]) -> dict[str, Any]:
+        epochs = {"lr": 0.001, "lr_theta": None, "lr_user": None} if values.get("local") == "epochs" else {}
+        return epochs | values
 
     @model_validator(mode="after")
     def _consistent(self) -> HeteFedRecConfig:
