@@ -55,7 +55,8 @@ def test_without_noise_it_is_centralised_ease(small, normalise):
 def test_the_sum_is_exact_in_integers(small):
     simulation = federated(FedGram(), small.training)
     x = torch.zeros(40, small.data.n_items, dtype=torch.int64)
-    x[torch.from_numpy(small.training.positives.owners), torch.from_numpy(small.training.positives.values).long()] = 1
+    positives = small.training.positives
+    x[torch.from_numpy(positives.owners), torch.from_numpy(positives.values.astype("int64"))] = 1
     assert torch.equal(simulation.server["gram"].long(), x.T @ x)
     assert torch.equal(simulation.store.at(EVERYBODY)["history"], x.bool())
 
