@@ -36,6 +36,20 @@ CASES: dict[str, Case] = {
     "fedem-code": Case("fedem", _LOCAL | {"variant": "code", "early_stop_tol": 0.0}),
     "fedem-paper": Case("fedem", _LOCAL | {"variant": "paper"}),
 }
+"""What ``fedrec bench`` times unless told otherwise."""
+OTHERS: dict[str, Case] = {
+    "pfedrec": Case("pfedrec", {"dim": 16}),
+    "gpfedrec": Case("gpfedrec", {"dim": 16}),
+    "fedrap": Case("fedrap", {"dim": 16, "epochs": 10}),
+    "fedncf": Case("fedncf", {"dim": 16, "epochs": 2}),
+    "fedfast": Case("fedfast", {"dim": 16}),
+    "colr": Case("colr", {"dim": 16}),
+    "fedcia": Case("fedcia", {"dim": 16}),
+    "hetefedrec": Case("hetefedrec"),
+    "fedgram": Case("fedgram"),
+    "ease": Case("ease"),
+}
+"""The other methods at their own settings; ``--all`` times them too."""
 
 
 def synthetic(clients: int, items: int, rows: int, *, seed: int = 0) -> Interactions:
@@ -70,21 +84,29 @@ SHAPES: dict[str, Callable[[], Interactions]] = {
 DEFAULT_SHAPES = ("ml-100k", "ml-100k-shape", "ml-1m-shape")
 
 
+LONG = 15.0
+"""A round of more seconds is timed once: noise no longer matters, and patience does."""
+
+
 def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> dict[str, Any]:
     """Time some rounds of one case after a first one that compiles and warms up."""
-    if case not in CASES:
-        raise ConfigError(unknown("benchmark case", case, CASES))
+    known = CASES | OTHERS
+    if case not in known:
+        raise ConfigError(unknown("benchmark case", case, known))
     if shape not in SHAPES:
         raise ConfigError(unknown("benchmark shape", shape, SHAPES))
     place = resolve_device(device)
     split = HONEST.split(SHAPES[shape](), seed=0)
-    chosen = CASES[case]
+    chosen = known[case]
     method = create(chosen.method, **chosen.settings)
     trainer = method.make_trainer(split.training, seed=0, device=place, privacy=None, store_folder=None)
     evaluator = Evaluator(split, place, logits=trainer.logits)
     warm = 2  # some methods do more from the second round on, when there is something to merge
     for number in range(warm):
+        start = time.perf_counter()
         trainer.round(number)
+    if time.perf_counter() - start > LONG:
+        rounds = 1
     reports, seconds, judged = [], [], []
     for number in range(warm, warm + rounds):
         start = time.perf_counter()

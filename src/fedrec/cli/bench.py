@@ -27,6 +27,7 @@ def bench_command(
     rounds: Annotated[int, typer.Option(help="Timed rounds; the median is reported.", min=1)] = 3,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    all_cases: Annotated[bool, typer.Option("--all", help="Time all methods, on the ML-100K shape.")] = False,
     here: Annotated[
         bool, typer.Option("--here", help="Measure in this process instead of one process per case.")
     ] = False,
@@ -35,7 +36,8 @@ def bench_command(
     """Measure seconds per round, clients per second and peak memory."""
     if threads:
         torch.set_num_threads(threads)
-    cases, shapes = case or list(bench.CASES), shape or list(bench.DEFAULT_SHAPES)
+    cases = case or [*bench.CASES, *(bench.OTHERS if all_cases else ())]
+    shapes = shape or (["ml-100k-shape"] if all_cases else list(bench.DEFAULT_SHAPES))
     results = []
     if here:
         results = [bench.measure(c, s, rounds=rounds, device=device) for s in shapes for c in cases]
