@@ -9,13 +9,13 @@ from fedrec.data import Interactions, load, read_csv
 from fedrec.federation.run import Run, read_result, restore
 from fedrec.methods import rebuild
 from fedrec.protocol import Protocol
+from fedrec.protocol.given import given_split
 
 
 def load_source(source: dict[str, Any], data_dir: str | None = None) -> Interactions:
     """The data set a run was trained on, from its catalogue name or its file."""
     if "path" in source:
-        options = {key: value for key, value in source.items() if key != "path"}
-        return read_csv(source["path"], **options)
+        return read_csv(source["path"])
     return load(source["name"], data_dir=data_dir)
 
 
@@ -25,5 +25,9 @@ def load_run(
     """A finished run from its folder; pass ``data`` if it was trained on a frame of your own."""
     result = read_result(folder)
     interactions = data if data is not None else load_source(result["source"], data_dir)
-    split = Protocol(**result["protocol_options"]).split(interactions, result["split_seed"])
+    protocol, pairs = Protocol(**result["protocol_options"]), result["source"].get("split_file")
+    if pairs is None:
+        split = protocol.split(interactions, result["split_seed"])
+    else:
+        split = given_split(interactions, pairs, protocol, result["split_seed"])
     return restore(rebuild(result["method"], result["config"]), split, folder, result, device)

@@ -51,13 +51,51 @@ def _second(update):
     return RowUpdate(update.rows[1:], update.counts[1:], update.values[1:], update.n_items)
 
 
-def test_tables_keep_their_start():
-    value = torch.randn(2, 6, 3)
-    out = PrivacyStage(Privacy(clip=0.5, scale=0), 0).apply(
-        {"items": Table(value, upload(2.0))}, torch.tensor([0, 1]), 0
-    )
-    change = out["items"].value - (value - upload(2.0).dense())
+def test_tables_are_clipped_against_what_the_server_knows():
+    value, known = torch.randn(2, 6, 3), torch.randn(2, 6, 3)
+    out = PrivacyStage(Privacy(clip=0.5, scale=0), 0).apply({"items": Table(value, known)}, torch.tensor([0, 1]), 0)
+    change = out["items"].value - known
     assert change.flatten(1).abs().sum(1).tolist() == pytest.approx([0.5, 0.5], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [FedMF(epochs=1), FedEM(epochs=1, merge="static"), FedEM(epochs=1, variant="code")],
+    ids=["fedmf", "static", "code"],
+)
+def test_another_history_moves_an_upload_by_at_most_twice_the_clip_in_every_round(small, method):
+    """The sensitivity behind epsilon: a client's upload given what the server sent, whatever its data and its past."""
+    clip, sent = 0.3, []
+
+    class Spy(PrivacyStage):
+        def apply(self, parts, clients, round):
+            out = super().apply(parts, clients, round)
+            for name, part in out.items():
+                known = parts[name].known if isinstance(part, Table) else 0
+                value = part.value if isinstance(part, Table) else part
+                sent.append((value - known).flatten(1).abs().sum(1).max())
+            return out
+
+    simulation = Simulation(method, small.training, privacy=Spy(Privacy(clip=clip, scale=0), 0))
+    for number in range(3):
+        simulation.round(number)
+    assert len(sent) >= 3
+    assert max(sent) <= clip * (1 + 1e-4)
+
+
+def test_what_the_server_is_said_to_know_it_has_sent(small):
+    """FedEM's uploads are measured against the download, or the common start where there was none."""
+    method = FedEM(epochs=1, variant="code", agg_ratio=0.5)
+    simulation = Simulation(method, small.training)
+    for number in range(2):
+        simulation.round(number)
+    for clients in (torch.tensor([u]) for u in range(small.data.n_users)):
+        payload = method.broadcast(simulation.server, clients)
+        samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=2)
+        parts, _ = method.train(simulation.store.at(clients), payload, samples, 2)
+        if parts:
+            start = method.client_state(simulation.task, clients)["items"]
+            assert torch.equal(parts["items"].known, payload.get("items", start))
 
 
 @pytest.mark.parametrize("method", [FedMF(epochs=1), FedEM(epochs=1)], ids=["fedmf", "fedem"])
@@ -96,6 +134,11 @@ def test_epsilon_and_words():
     assert 0 < stage.epsilon(10) <= 10.0
     assert stage.describe(10)["epsilon_per_round"] == pytest.approx(1.0)
     assert "locally differentially private" in stage.describe(10)["verdict"]
+    many = PrivacyStage(Privacy(clip=1.0, scale=40.0), 0).describe(100)
+    assert many["epsilon_total"] < 5.0
+    assert many["spends_delta"]
+    assert "delta" in many["verdict"]
+    assert not stage.describe(1)["spends_delta"]
     assert "no meaningful guarantee" in PrivacyStage(Privacy(clip=1.0, scale=0.01), 0).describe(1)["verdict"]
     for useless in (Privacy(clip=None, scale=1.0), Privacy(clip=1.0, scale=0)):
         assert PrivacyStage(useless, 0).epsilon(5) is None
@@ -116,3 +159,15 @@ def test_a_run_reports_epsilon_everywhere(small, capsys, tmp_path):
         run.result["privacy"]["epsilon_per_round"] * 2, rel=0.5
     )
     assert "epsilon" in capsys.readouterr().err
+
+
+def test_uploads_are_counted_per_client(small):
+    run = fedrec.train(
+        FedMF(epochs=1, participation=0.2),
+        small,
+        rounds=5,
+        privacy=Privacy(clip=1.0, scale=1.0),
+        device="cpu",
+        progress=False,
+    )
+    assert 1 <= run.result["privacy"]["most_uploads_of_a_client"] < 5

@@ -125,7 +125,7 @@ def test_no_partial_files_are_left(tmp_path, small):
 
 def test_mixing_runs_is_refused(tmp_path, small):
     run_some(tmp_path / "run", 4, small)
-    with pytest.raises(ConfigError, match="already holds checkpoints"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         run_some(tmp_path / "run", 4, small)
     with pytest.raises(ConfigError, match="another seed"):
         run_some(tmp_path / "run", 4, small, resume=True, seed=5)
@@ -157,3 +157,35 @@ def test_six_lines_of_python(tmp_path):
     top = run.recommend("u14", k=10)
     run.save(tmp_path / "mine")
     assert fedrec.load_run(tmp_path / "mine").recommend("u14", k=10) == top
+
+
+def test_a_run_that_was_never_evaluated_can_still_end(tmp_path, small):
+    folder = tmp_path / "run"
+    method = fedrec.method("fedmf", epochs=1)
+    options = {"out": folder, "checkpoint_every": 2, "evaluate_every": 50, "progress": False, "device": "cpu"}
+    fedrec.train(method, small, rounds=5, **options)
+    (folder / "result.json").unlink()
+    again = fedrec.train(method, small, rounds=4, resume=True, **options)
+    assert again.result["rounds"] == 4
+    assert again.result["selected_round"] == 4
+
+
+def test_no_validation_items_is_an_error(demo):
+    protocol = fedrec.HETEFEDREC.with_options(validation_ratio=0.0)
+    with pytest.raises(FedrecError, match="no validation items"):
+        fedrec.train(fedrec.method("popularity"), protocol.split(demo), progress=False, device="cpu")
+
+
+def test_the_result_says_which_round_the_model_is_of(small, monkeypatch):
+    options = {"rounds": 6, "progress": False, "device": "cpu"}
+    kept = fedrec.train(fedrec.method("fedmf", lr=0.5), small, **options).result
+    assert kept["model_round"] == kept["selected_round"]
+    monkeypatch.setattr("fedrec.federation.loop.available", lambda device: 0)
+    lost = fedrec.train(fedrec.method("fedmf", lr=0.5), small, **options).result
+    assert lost["model_round"] == 6
+    assert lost["test"] == kept["test"]
+
+
+def test_state_on_disk_needs_the_cpu_and_a_folder(small):
+    with pytest.raises(ConfigError, match="run folder"):
+        fedrec.train(fedrec.method("fedmf"), small, store="disk", device="cpu", progress=False)

@@ -19,7 +19,9 @@ def after(method, split, rounds=3, **options):
 
 
 @pytest.mark.parametrize(
-    "method", [FedMF(epochs=2, lr=0.05), FedEM(epochs=2, lr=0.01, variant="code", agg_ratio=0.5)], ids=["fedmf", "fedem"]
+    "method",
+    [FedMF(epochs=2, lr=0.05), FedEM(epochs=2, lr=0.01, variant="code", agg_ratio=0.5)],
+    ids=["fedmf", "fedem"],
 )
 def test_results_do_not_depend_on_cohorts_or_threads(small, method):
     expected = after(method, small)

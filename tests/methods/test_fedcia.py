@@ -131,9 +131,11 @@ def test_noise_changes_the_mean_by_its_size(demo: fedrec.Split) -> None:
     assert float((filters[1] - filters[0]).std()) == pytest.approx(0.5 * (2 / demo.data.n_users) ** 0.5, rel=0.02)
 
 
-def test_privacy_stage_keeps_the_form_of_the_upload(demo: fedrec.Split) -> None:
+def test_tables_nobody_knows_cannot_be_made_private(demo: fedrec.Split) -> None:
     stage = PrivacyStage(Privacy(scale=0.01), seed=0)
-    report = Simulation(FedCIA(**QUICK), demo.training, privacy=stage).round(0)
+    with pytest.raises(fedrec.ConfigError, match="cannot be combined with --ldp"):
+        Simulation(FedCIA(**QUICK), demo.training, privacy=stage)
+    report = Simulation(FedCIA(**QUICK), demo.training).round(0)
     assert report.bytes_up == demo.data.n_users * demo.data.n_items**2 * 4
 
 

@@ -88,7 +88,7 @@ def test_global_time_split_puts_the_future_in_test(demo):
 
 def test_hash_is_stable_and_depends_on_content(demo, honest):
     assert honest.hash == fedrec.HONEST.split(demo, seed=0).hash
-    assert honest.hash == "2d4b182c04f79dfc1b9c450b53a97cbb59e5be47098bd96434bdf6bdce56f6b4"
+    assert honest.hash == "195218b5e265ec684b9a5f169dd0bb75eb59d594d7fb4b4e45915ddd238fe60c"
     assert honest.hash != fedrec.HONEST.split(demo, seed=1).hash
     assert honest.hash != fedrec.PAPER.split(demo, seed=0).hash
 
@@ -116,6 +116,12 @@ def test_candidates_are_distinct_and_never_touched(honest, paper):
             assert not np.isin(keys, touched).any()
     assert (paper.validation.candidates == paper.test.candidates).all()
     assert (honest.validation.candidates != honest.test.candidates).any()
+
+
+def test_disjoint_candidates_have_no_item_in_common(demo):
+    split = fedrec.PFEDREC.split(demo, seed=0)
+    both = np.concatenate([split.validation.candidates, split.test.candidates], axis=1)
+    assert all(len(set(row)) == 198 for row in both.tolist())
 
 
 def test_candidates_are_uniform(demo):

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fedrec import methods
 from fedrec.cli.common import JsonOption, out, print_json
+from fedrec.methods.cost import bytes_per_round
 from fedrec.protocol.presets import PRESETS, SUMMARIES
 
 
@@ -24,14 +25,18 @@ def list_methods(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table("method", "what", "private on the client", "uploaded", "kept by the server")
+    table = Table("method", "what", "private on the client", "uploaded", "kept by the server", "KB up", "KB down")
     for row in rows:
-        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["server"])
+        sent = row["bytes_ml_1m_d16"]
+        size = ["-", "-"] if sent is None else [f"{sent[way] / 1e3:,.1f}" for way in ("up", "down")]
+        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["server"], *size)
     out.print(table)
+    out.print("KB: per client and round at the size of MovieLens-1M, d = 16, where the method has an embedding size.")
 
 
 def _describe(name: str) -> dict[str, Any]:
     kind = methods.find(name)
+    sent = bytes_per_round(name)
     return {
         "name": name,
         "title": kind.title,
@@ -39,6 +44,7 @@ def _describe(name: str) -> dict[str, Any]:
         "private": kind.private,
         "uploaded": kind.uploaded,
         "server": kind.server_keeps,
+        "bytes_ml_1m_d16": None if sent is None else {"up": sent[0], "down": sent[1]},
         "settings": kind.configure({}).model_dump(mode="json"),
     }
 

@@ -26,6 +26,7 @@ from fedrec.cli.common import (
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.run import read_result, train
 from fedrec.methods import create
+from fedrec.protocol.given import GIVEN, given_split
 from fedrec.runs import load_run
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
@@ -61,6 +62,9 @@ def train_command(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    split_file: Annotated[
+        Path | None, typer.Option(help="Test pairs (user,item) of a published split; replaces --protocol.")
+    ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 1,
     checkpoint_every: Annotated[
         int, typer.Option(help="Write a checkpoint every so many rounds (needs --out).", min=0)
@@ -75,6 +79,9 @@ def train_command(
         float, typer.Option(help="Noise scale (Laplace) or standard deviation (Gaussian).", min=0)
     ] = 0.01,
     ldp_delta: Annotated[float, typer.Option(help="Delta of the stated guarantee.")] = 1e-5,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run folder.")
+    ] = False,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -82,7 +89,11 @@ def train_command(
     """Train a method and judge it under a protocol."""
     if threads:
         torch.set_num_threads(threads)
-    chosen = read_protocol(protocol, protocol_set or [])
+    if split_file is not None:
+        options = parse_settings(protocol_set or [])
+        chosen = GIVEN.with_options(**options) if options else GIVEN
+    else:
+        chosen = read_protocol(protocol, protocol_set or [])
     options = parse_settings(settings or [])
     merge = options.pop("merge", merge)
     made = create(method, protocol=protocol, data=data, merge=merge, **options)
@@ -91,7 +102,11 @@ def train_command(
         mechanism = choice("--ldp mechanism", ldp, ("laplace", "gaussian"))
         privacy = Privacy(mechanism=mechanism, clip=ldp_clip or None, scale=ldp_scale, delta=ldp_delta)
     interactions, source = read_data(data, data_dir)
-    split = chosen.split(interactions, seed)
+    if split_file is not None:
+        split = given_split(interactions, split_file, chosen, seed)
+        source["split_file"] = str(split_file)
+    else:
+        split = chosen.split(interactions, seed)
     if chosen.leaks and not quiet:
         err.print(
             f"[yellow]protocol '{chosen.name}' leaks: {'; '.join(chosen.leak_reasons)}.[/yellow]",
@@ -111,6 +126,7 @@ def train_command(
         privacy=privacy,
         store=choice("store", store, ("memory", "disk")),
         source=source,
+        tensorboard=tensorboard,
     )
     if as_json:
         print_json(run.result)

@@ -35,7 +35,7 @@ class Evaluation:
     def means(self) -> dict[str, dict[str, float]]:
         """Mean over clients, by ranking and metric."""
         rankings = {"sampled": self.sampled, "full": self.full}
-        return {kind: {name: float(np.nanmean(v)) for name, v in values.items()} for kind, values in rankings.items()}
+        return {kind: {name: _mean(v) for name, v in values.items()} for kind, values in rankings.items()}
 
 
 class Evaluator:
@@ -115,6 +115,11 @@ class Evaluator:
             sampled = _numpy(compute(protocol.metrics, better, tied, ties=protocol.rank_ties))
         better, tied = full_ranks(scores, targets, self._mask(scores, clients, part), clients)
         return sampled, _numpy(compute(protocol.full_metrics, better, tied, ties=protocol.rank_ties))
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _numpy(values: dict[str, Tensor]) -> Values:

@@ -112,6 +112,7 @@ class Loop:
         folder: Path | None = None,
         progress: bool = True,
         note: Any = None,
+        tensorboard: bool = False,
     ) -> None:
         """``note(rounds)`` may add words to every progress line; ``folder`` is where logs and checkpoints go."""
         if rounds < 0 or evaluate_every < 1 or checkpoint_every < 0:
@@ -121,21 +122,26 @@ class Loop:
         self.trainer, self.split, self.title, self.rounds = trainer, split, title, rounds
         self.evaluate_every, self.checkpoint_every, self.folder = evaluate_every, checkpoint_every, folder
         self.progress, self.note = progress, note
+        self.board = _board(folder) if tensorboard else None
         self.evaluator = Evaluator(split, device, logits=trainer.logits)
         self.history = History()
         self.best: Best | None = None
         self.final: dict[str, Evaluation] = {}
         # A copy of the state at the best round lets the run recommend from it; a very large one is not worth it.
-        self.keep_state = trainer.private_bytes < available(torch.device("cpu")) // 8
+        self.keep_state = _nbytes(trainer.state()) < available(device) // 8
 
     def run(self) -> None:
         """Train until the last round, or until the user interrupts."""
         if self.rounds == 0:
-            self._evaluate(0)
+            self.evaluate(0)
         with (
             _interruptible() as stop,
             ProgressDisplay(self.title, self.rounds, done=self.history.rounds, enabled=self.progress) as bar,
         ):
+            if not self.keep_state:
+                bar.say(
+                    "State is too large to keep a copy of the best round: the model of the last round will be saved."
+                )
             while self.history.rounds < self.rounds:
                 number = self.history.rounds
                 report = self.trainer.round(number)
@@ -159,7 +165,7 @@ class Loop:
         line: dict[str, Any] = {"round": done, "loss": report.loss}
         if done % self.evaluate_every == 0 or done == self.rounds:
             start = time.perf_counter()
-            line |= self._evaluate(done)
+            line |= self.evaluate(done)
             report.seconds["evaluation"] = time.perf_counter() - start
         total = sum(report.seconds.values())
         return line | {
@@ -178,7 +184,7 @@ class Loop:
             for part, value in found.items():
                 self.final[part if view is None else f"{part}@{view}"] = value
 
-    def _evaluate(self, done: int) -> dict[str, Any]:
+    def evaluate(self, done: int) -> dict[str, Any]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
         protocol = self.split.protocol
         self.measure()
@@ -186,6 +192,11 @@ class Loop:
         if protocol.select_on == "test":
             shown["test"] = self.final["test"].means()
         value = shown[protocol.select_on][protocol.select_ranking][protocol.select_metric]
+        if np.isnan(value):
+            raise FedrecError(
+                f"{self.split.data.name} has no {protocol.select_on} items under '{protocol.name}', so no round can be chosen; "
+                "raise validation_ratio or use data with more rows per user."
+            )
         better = self.best is None or value > self.best.value or (value == self.best.value and protocol.select_later)
         if better:
             state = None
@@ -207,6 +218,10 @@ class Loop:
         return ", ".join(words)
 
     def _log(self, line: dict[str, Any]) -> None:
+        if self.board is not None:
+            for name, value in _scalars(line):
+                self.board.add_scalar(name, value, line["round"])
+            self.board.flush()
         if self.folder:
             with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
@@ -248,6 +263,30 @@ class Loop:
         if self.folder:
             text = "".join(json.dumps(line) + "\n" for line in self.history.lines)
             (self.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+
+
+def _nbytes(state: dict[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+def _board(folder: Path | None) -> Any:
+    """A TensorBoard writer in the run folder."""
+    if folder is None:
+        raise ConfigError("TensorBoard logs need a run folder; give --out.")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("TensorBoard is not installed; pip install 'fedrec[tensorboard]'.") from None
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+def _scalars(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a log line by their path."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and key != "round":
+            yield prefix + key, float(value)
 
 
 def pack(results: dict[str, Evaluation]) -> dict[str, Tensor]:

@@ -170,6 +170,10 @@ class Method(ABC):
         """A label per client where payloads differ in shape; cohorts never mix labels."""
         return None
 
+    def privacy_problem(self) -> str | None:
+        """Why this method's uploads cannot pass a privacy stage, if they cannot."""
+        return None
+
     @property
     def views(self) -> tuple[str, ...]:
         """Names of other ways to score that are worth reporting beside ``scores``."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedrec.errors import ConfigError
+
 State = dict[str, Tensor]
 
 
@@ -45,10 +47,10 @@ class RowUpdate:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A client's whole item table, and its change since the start of the round."""
+    """A client's whole item table. A privacy stage can work on it only against a table the server already knows."""
 
     value: Tensor  # [c, m, d]
-    update: RowUpdate | None = None
+    known: Tensor | None = None  # [c, m, d]: what the server sent, or the common initial table
 
     @property
     def numbers(self) -> int:
@@ -69,6 +71,19 @@ class Gram(Table):
 Part = Tensor | RowUpdate | Table
 Payload = dict[str, Part]
 """In an upload every part is a change since the start of the round; only a ``Table`` carries the value itself."""
+
+
+def change(part: Part) -> Tensor:
+    """What the server does not know yet, dense."""
+    if isinstance(part, RowUpdate):
+        return part.dense()
+    if isinstance(part, Table):
+        if part.known is None:
+            raise ConfigError(
+                "this method uploads tables the server knows nothing of, so they cannot be clipped or merged."
+            )
+        return part.value - part.known
+    return part
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.payload import Part, Payload, RowUpdate, Table
+from fedrec.federation.payload import Payload, Table, change
 from fedrec.sampling import streams
 from fedrec.sampling.streams import Purpose
 
@@ -49,16 +49,17 @@ class PrivacyStage:
         """The upload after clipping and noise. Row updates become dense: noise on touched rows only would show which."""
         if not parts:  # these clients send nothing this round
             return parts
-        changes = {name: _change(part) for name, part in parts.items()}
+        changes = {name: change(part) for name, part in parts.items()}
         factor = self._clip_factor(changes)
         keys = streams.keys(self.seed, Purpose.NOISE, round, clients)
         noised: Payload = {}
         for number, (name, part) in enumerate(parts.items()):
-            change = changes[name]
-            clipped = change * factor.view(-1, *[1] * (change.dim() - 1))
-            noisy = clipped + self._noise(streams.child(keys, number), change)
+            new = changes[name]
+            clipped = new * factor.view(-1, *[1] * (new.dim() - 1))
+            noisy = clipped + self._noise(streams.child(keys, number), new)
             if isinstance(part, Table):
-                noised[name] = replace(part, value=part.value - change + noisy, update=None)
+                assert part.known is not None
+                noised[name] = replace(part, value=part.known + noisy)
             else:
                 noised[name] = noisy
         return noised
@@ -83,45 +84,56 @@ class PrivacyStage:
         blocks = [draw(part[:, None], index).to(like.dtype) for part in torch.split(keys, step)]
         return torch.cat(blocks).view_as(like) * self.settings.scale
 
-    def epsilon(self, rounds: int) -> float | None:
+    def epsilon(self, uploads: int) -> float | None:
         """Budget a client has spent after that many uploads; None where there is no guarantee."""
         if self.settings.clip is None or self.settings.scale == 0:
             return None
-        return _epsilon(self.settings, rounds) if rounds else 0.0
+        return _epsilon(self.settings, uploads) if uploads else 0.0
 
-    def describe(self, rounds: int) -> dict[str, object]:
-        """What goes into a result: settings, epsilon per round and in all, and what it is worth in words."""
-        total, once = self.epsilon(rounds), self.epsilon(1)
+    def spends_delta(self, uploads: int) -> bool:
+        """Whether the stated epsilon holds at ``delta`` only: always for Gaussian noise, for Laplace where that is smaller."""
+        total = self.epsilon(uploads)
+        if self.settings.mechanism == "gaussian" or total is None or self.settings.clip is None:
+            return total is not None
+        return total < uploads * 2 * self.settings.clip / self.settings.scale
+
+    def words(self, uploads: int) -> str:
+        """The budget spent, for a progress line."""
+        total = self.epsilon(uploads)
+        if total is None:
+            return "no privacy guarantee"
+        return f"epsilon {total:.4g}" + (f" (delta {self.settings.delta:g})" if self.spends_delta(uploads) else "")
+
+    def describe(self, uploads: int) -> dict[str, object]:
+        """What goes into a result: settings, epsilon per upload and of the client with most uploads, and its worth in words."""
+        total, once = self.epsilon(uploads), self.epsilon(1)
         if total is None or once is None:
             verdict = "no guarantee: without clipping and noise an upload is not differentially private"
         elif total > MEANINGLESS:
             verdict = f"no meaningful guarantee: epsilon {total:.4g} is above {MEANINGLESS:g}"
         else:
-            verdict = f"each client's uploads are epsilon {total:.4g} locally differentially private"
+            verdict = f"each client's uploads are locally differentially private with {self.words(uploads)}"
         return self.settings.model_dump() | {
             "epsilon_per_round": once,
             "epsilon_total": total,
-            "uploads_per_client": rounds,
+            "spends_delta": self.spends_delta(uploads),
+            "most_uploads_of_a_client": uploads,
+            "assumes": "the number of a client's training items is public",
             "verdict": verdict,
         }
 
 
-def _change(part: Part) -> Tensor:
-    if isinstance(part, RowUpdate):
-        return part.dense()
-    if isinstance(part, Table):
-        if part.update is None:
-            raise ConfigError("this method uploads a table without its change, so its upload cannot be clipped.")
-        return part.update.dense()
-    return part
-
-
 @lru_cache(maxsize=1024)
 def _epsilon(settings: Privacy, rounds: int) -> float:
-    """Composition over ``rounds`` uploads by the accounting library (privacy loss distributions for Gaussian noise)."""
+    """Composition over ``rounds`` uploads by the accounting library.
+
+    One Laplace upload is pure (delta = 0). For many of them the library's privacy loss distribution, which spends delta,
+    is often smaller than the plain sum; the smaller of both holds.
+    """
     assert settings.clip is not None
     if settings.mechanism == "laplace":
-        return rounds * 2 * settings.clip / settings.scale
+        plain = rounds * 2 * settings.clip / settings.scale
+        return min(plain, _laplace_epsilon(settings, rounds)) if rounds > 1 and plain <= 1000 else plain
     try:
         import dp_accounting
         from dp_accounting import rdp
@@ -133,3 +145,13 @@ def _epsilon(settings: Privacy, rounds: int) -> float:
     accountant = rdp.RdpAccountant()
     accountant.compose(event, rounds)
     return float(accountant.get_epsilon(settings.delta))
+
+
+def _laplace_epsilon(settings: Privacy, rounds: int) -> float:
+    assert settings.clip is not None
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    except ImportError:  # plain composition needs no library
+        return float("inf")
+    once = pld.from_laplace_mechanism(settings.scale, sensitivity=2 * settings.clip, value_discretization_interval=1e-3)
+    return float(once.self_compose(rounds).get_epsilon_for_delta(settings.delta))

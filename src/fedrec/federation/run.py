@@ -97,6 +97,7 @@ def train(
     privacy: Privacy | None = None,
     store: str = "memory",
     source: dict[str, Any] | None = None,
+    tensorboard: bool = False,
 ) -> Run:
     """Train ``method`` on the training view of ``split`` and evaluate it under the split's protocol.
 
@@ -109,10 +110,10 @@ def train(
     folder = Path(out) if out is not None else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        if not resume and (folder / "checkpoints").exists():
-            raise ConfigError(
-                f"{folder} already holds checkpoints; add --resume to continue them or choose another --out."
-            )
+        if not resume and any((folder / name).exists() for name in ("checkpoints", "run.json", "result.json")):
+            raise ConfigError(f"{folder} already holds a run; add --resume to continue it or choose another --out.")
+    if store == "disk" and place.type != "cpu":
+        raise ConfigError("client state on disk works with --device cpu only; drop --store disk.")
     if store == "disk" and folder is None:
         raise ConfigError("keeping client state on disk needs a run folder; give --out.")
     stage = PrivacyStage(privacy, seed) if privacy is not None else None
@@ -133,34 +134,37 @@ def train(
         checkpoint_every=checkpoint_every,
         folder=folder,
         progress=progress,
-        note=_privacy_note(stage),
+        note=_privacy_note(stage, trainer),
+        tensorboard=tensorboard,
     )
     identity = _identity(method, split, seed, stage, source)
     if folder is not None:
         _claim(folder, identity, resume)
         loop.resume()
     loop.run()
-    if not loop.final:  # resumed after the last round
+    if loop.best is None:  # resumed at the end of a run that was never evaluated
+        loop.evaluate(loop.history.rounds)
+    elif not loop.final:  # resumed after the last round
         loop.measure()
-    result = _result(method, split, loop, identity, stage, place, time.perf_counter() - start)
     assert loop.best is not None
+    privacy_report = None if stage is None else stage.describe(_most_uploads(trainer))
     if loop.best.state is not None:
         trainer.load_state(loop.best.state)
+    result = _result(method, split, loop, identity, privacy_report, place, time.perf_counter() - start)
     run = Run(method, split, trainer, result, loop.best.results)
     if folder is not None:
         run.save(folder)
     return run
 
 
-def _privacy_note(stage: PrivacyStage | None) -> Any:
-    if stage is None:
-        return None
+def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Any:
+    return None if stage is None else lambda rounds: stage.words(_most_uploads(trainer))
 
-    def note(rounds: int) -> str:
-        epsilon = stage.epsilon(rounds)
-        return "no privacy guarantee" if epsilon is None else f"epsilon {epsilon:.4g}"
 
-    return note
+def _most_uploads(trainer: Trainer) -> int:
+    """Uploads of the client that sent most; only federations have a count."""
+    counts: Tensor | None = getattr(trainer, "uploads", None)
+    return 0 if counts is None else int(counts.max())
 
 
 def _identity(
@@ -203,7 +207,7 @@ def _result(
     split: Split,
     loop: Loop,
     identity: dict[str, Any],
-    stage: PrivacyStage | None,
+    privacy: dict[str, object] | None,
     device: torch.device,
     total: float,
 ) -> dict[str, Any]:
@@ -219,6 +223,7 @@ def _result(
     result = identity | {
         "rounds": rounds,
         "selected_round": best.round,
+        "model_round": best.round if best.state is not None else rounds,
         "selected_on": f"{split.protocol.select_on} {split.protocol.select_metric} ({split.protocol.select_ranking})",
         "users": split.data.n_users,
         "items": split.data.n_items,
@@ -260,8 +265,8 @@ def _result(
         result["diagnostics"] = found
     if split.held_out_in_training:
         result["held_out_in_training"] = split.held_out_in_training
-    if stage is not None:
-        result["privacy"] = stage.describe(rounds)
+    if privacy is not None:
+        result["privacy"] = privacy
     return result
 
 

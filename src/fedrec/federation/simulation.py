@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.errors import FedrecError
+from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.memory import check_fits
 from fedrec.federation.method import Method, Task, participation_rng
@@ -50,6 +50,9 @@ class Simulation:
     ) -> None:
         """Set up server and clients; ``cohort_samples`` bounds the padded samples of a cohort (results do not depend on it)."""
         self.method, self.view, self.privacy = method, view, privacy
+        if privacy is not None and (problem := method.privacy_problem()):
+            raise ConfigError(f"{method.name} cannot be combined with --ldp: {problem}.")
+        self.uploads = torch.zeros(view.n_clients, dtype=torch.int64)
         self.device = torch.device(device)
         self.logits = method.logits
         counts = torch.from_numpy(view.positives.counts)
@@ -99,6 +102,8 @@ class Simulation:
                     parts = self.privacy.apply(parts, clients.to(self.device), number)
                 report.bytes_up += client_bytes(parts, len(clients))
             losses.append((clients, loss))
+            if parts:
+                self.uploads[clients.cpu()] += 1
             yield Upload(clients, task.counts[clients].to(self.device, torch.float32), parts)
 
     def _mean_loss(self, losses: list[tuple[Tensor, Tensor]], number: int) -> float:
@@ -152,7 +157,8 @@ class Simulation:
     def state(self) -> dict[str, Tensor]:
         """Everything a later round depends on, by name."""
         server = {f"server.{name}": value for name, value in self.server.items()}
-        return server | {f"clients.{name}": value for name, value in self.store.tensors.items()}
+        clients = {f"clients.{name}": value for name, value in self.store.tensors.items()}
+        return server | clients | {"engine.uploads": self.uploads}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Continue from a saved state."""
@@ -161,6 +167,7 @@ class Simulation:
                 name = key.removeprefix("server.")
                 # Some server tensors live on the CPU on purpose, so each goes back to where it was.
                 self.server[name] = value.to(self.server[name].device, copy=True)
+        self.uploads = state["engine.uploads"].cpu().clone()
         for name, stored in self.store.tensors.items():
             stored.copy_(state[f"clients.{name}"])
 

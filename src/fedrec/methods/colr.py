@@ -110,6 +110,10 @@ class CoLR(Method):
         marked = torch.cat([low, torch.ones_like(low[..., :1])], 2)
         return {"low_rank": RowUpdate(rows.rows, rows.counts, marked, rows.n_items).dense()}, loss
 
+    def privacy_problem(self) -> str | None:
+        """Noise on the marks would make them useless as divisors."""
+        return "set upload=touched" if self.config.upload == "full" else None
+
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """A = mean of A_u per item over the clients that touched it (rule C); Q + A B; then a new projection."""
         c = self.config

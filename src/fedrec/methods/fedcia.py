@@ -136,6 +136,10 @@ class FedCIA(Method):
         options = {"steps": c.align_steps, "lr": c.agg_lr, "weight_decay": c.weight_decay}
         return vectors, *alignment(items, vectors, values, distance=c.align, **options)
 
+    def privacy_problem(self) -> str | None:
+        """The own table is never known to the server, so there is nothing to measure a change against."""
+        return "its tables cannot be clipped; use the setting noise instead"
+
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Align the own table with the downloaded G, then train on own data; upload the new Gram matrix."""
         c = self.config
@@ -143,7 +147,6 @@ class FedCIA(Method):
             vectors, within, along = self._alignment(clients["items"], payload)
             clients["items"] = clients["items"] @ within + vectors @ along
         params = {"user": clients["user"].clone(), "items": clients.take("items", samples)}
-        start = params["items"].clone()
         memory = None
         if self.keeps_adam:
             first, second = (
@@ -163,8 +166,7 @@ class FedCIA(Method):
                 clients.put(f"items.{name}", samples, moment["items"])
             clients["steps"] = memory.taken
         items = clients["items"]
-        change = RowUpdate(samples.rows, samples.row_counts, params["items"] - start, items.shape[1])
-        return {"items": Table(items, change) if c.fast_com else Gram(items, change)}, loss
+        return {"items": Table(items) if c.fast_com else Gram(items)}, loss
 
     def _loss(self, params: Params, batch: Batch) -> Tensor:
         """Data term, and wd/2 (||p||^2 + ||q+||^2 + sum ||q-||^2) as a mean over positives."""
@@ -275,7 +277,7 @@ class Spectral(FedCIA):
         factor = self._factor(own)
         rows = factor.gather(1, samples.rows.long()[..., None].expand(-1, -1, 2))
         sparse = RowUpdate(samples.rows, samples.row_counts, rows, n_items)
-        return {"items": sparse if self.config.fast_com else Gram(factor, sparse)}, torch.zeros(len(clients))
+        return {"items": sparse if self.config.fast_com else Gram(factor)}, torch.zeros(len(clients))
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """F = mean of F_c."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedrec.federation.local import Step, fit, fit_mf, take_rows
 from fedrec.federation.method import LearnedConfig, Method, Task, participation_rng
-from fedrec.federation.payload import Payload, RowUpdate, State, Table, Upload, table, tensor
+from fedrec.federation.payload import Payload, State, Table, Upload, table, tensor
 from fedrec.federation.store import ClientState, select
 from fedrec.parts import merging
 from fedrec.parts import similarity as alike
@@ -148,6 +148,7 @@ class FedEM(Method):
         """User vectors and a copy of the common item table; adapters U(+-1/sqrt(fan in))."""
         c = self.config
         items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        self._start = items  # a function of the seed, known to everybody
         state = {
             "user": task.client_normal(clients, c.dim, std=c.init_std, common=c.common_init),
             "items": items.expand(len(clients), -1, -1),
@@ -189,7 +190,6 @@ class FedEM(Method):
                 self._adapter_phase(clients, theta, user, server, samples)
             clients["items"] = self._merged(clients["items"], server, theta)
         block = clients.take("items", samples)
-        start = block.clone()
         if (
             server is not None
             and theta is not None
@@ -208,8 +208,8 @@ class FedEM(Method):
         if c.merge == "none" or not bool(tensor(payload, "upload")[0]):
             return {}, loss
         items = clients["items"]
-        change = RowUpdate(samples.rows, samples.row_counts, block - start, items.shape[1])
-        return {"items": Table(items, change)}, loss
+        # The merged table carries earlier training, so only the download, or the common start, is known to the server.
+        return {"items": Table(items, server if server is not None else self._start.expand_as(items))}, loss
 
     def _merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
         c = self.config

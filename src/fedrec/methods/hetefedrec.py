@@ -245,7 +245,7 @@ class HeteFedRec(Method):
         def loss(local: Params, batch: Batch) -> Tensor:
             value = self.model.loss(local, size, batch.items if dense else batch.slots, batch.bce)
             if dense:
-                value = value + c.alpha * decorrelation.penalty(self._decorrelated(local["block"], round))
+                value = value + c.alpha * decorrelation.penalty(self._decorrelated(local["block"], samples.seed, round))
             return value
 
         rates = dict.fromkeys(names, c.lr_theta or c.lr) | {"user": c.lr_user or c.lr, "block": c.lr}
@@ -256,13 +256,13 @@ class HeteFedRec(Method):
         clients["user"] = work["user"]
         return {name: work[name] - params[name] for name in names if name != "user"}, value
 
-    def _decorrelated(self, table: Tensor, round: int) -> Tensor:
+    def _decorrelated(self, table: Tensor, seed: int, round: int) -> Tensor:
         """The rows and columns of a table [..., m, N] that are decorrelated (section 5)."""
         c = self.config
         table = table[..., c.sizes[0] :] if c.ddr_columns == "outer" else table
         if c.ddr_rows == 1:
             return table
-        return table[..., distillation.draw_items(table.shape[-2], c.ddr_rows, 0, round, table.device), :]
+        return table[..., distillation.draw_items(table.shape[-2], c.ddr_rows, seed, round, table.device), :]
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """Section 7, steps 3 and 4: pad, sum, update every size from slices of one aggregate; then distil."""
@@ -286,7 +286,7 @@ class HeteFedRec(Method):
             return server | counted
         if self.ddr and c.local == "gradient":
             for size in self.trained[1:]:
-                tables.add_constant(size, self._ddr_change(server[f"items{size}"], round))
+                tables.add_constant(size, self._ddr_change(server[f"items{size}"], int(server["seed"]), round))
         changes = {f"items{size}": tables.combined(size, self.rule, self.padded) for size in self.trained}
         changes |= {name: total if self.rule == "sum" else total / n for name, (total, n) in thetas.items()}
         return self._distilled(self._moved(server, changes) | counted, round)
@@ -297,11 +297,11 @@ class HeteFedRec(Method):
         counted["sent"][group] += client_bytes(upload.parts, n)
         counted["received"][group] += client_bytes(self.broadcast(server, upload.clients), n)
 
-    def _ddr_change(self, table: Tensor, round: int) -> Tensor:
+    def _ddr_change(self, table: Tensor, seed: int, round: int) -> Tensor:
         """What decorrelation adds to each client's change; the same for all of a size, so the server computes it."""
         whole = table.detach().clone().requires_grad_()
         with torch.enable_grad():
-            part = self._decorrelated(whole, round)
+            part = self._decorrelated(whole, seed, round)
         (gradient,) = torch.autograd.grad(part, whole, decorrelation.penalty_gradient(part.detach()))
         return -float(self.config.alpha) * gradient
 

@@ -65,17 +65,17 @@ class Random(Method):
     logits = False
 
     def server_state(self, task: Task) -> State:
-        """Nothing but the number of items."""
-        return {"items": torch.arange(task.n_items, device=task.device)}
+        """Nothing."""
+        return {}
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """A stream of random numbers per client."""
         keys = streams.keys(task.seed, streams.Purpose.EVALUATION, 0, clients.to(task.device))
-        return {"key": keys}
+        return {"key": keys, "n_items": torch.full((len(clients),), task.n_items, device=task.device)}
 
     def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """The item numbers, which everybody knows."""
-        return {"items": broadcast(server["items"], len(clients))}
+        """Nothing."""
+        return {}
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Learn nothing."""
@@ -89,4 +89,6 @@ class Random(Method):
 
     def scores(self, clients: ClientState, payload: Payload) -> Tensor:
         """Independent uniform numbers."""
-        return streams.uniform(clients["key"][:, None], tensor(payload, "items")).float()
+        keys = clients["key"]
+        items = torch.arange(int(clients["n_items"][0]) if len(keys) else 0, device=keys.device)
+        return streams.uniform(keys[:, None], items).float()

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedrec.errors import ConfigError
 from fedrec.federation.local import take_rows
 from fedrec.federation.method import Method, Task
-from fedrec.federation.payload import Part, Payload, RowUpdate, State, Table, Upload, tensor
+from fedrec.federation.payload import Payload, State, Upload, change, tensor
 from fedrec.federation.store import ClientState
 from fedrec.parts import merging
 from fedrec.parts.table_method import TableMethod
@@ -129,10 +129,10 @@ class Merged(Method):
             clients[ADAPTER] = theta
         merged = self._merged(local, server, theta)
         parts, loss = self.base.train(clients, payload | {self.base.table: merged}, samples, round)
-        after = merged + _change(parts[self.base.table])
+        after = merged + change(parts[self.base.table])
         clients[LOCAL] = after
         clients[STARTED] = torch.ones(len(clients), dtype=torch.bool, device=after.device)
-        return parts | {self.base.table: _like(parts[self.base.table], after, server)}, loss
+        return parts | {self.base.table: after - server}, loss
 
     def _local(self, clients: ClientState, server: Tensor) -> Tensor:
         return torch.where(clients[STARTED][:, None, None], clients[LOCAL], server)
@@ -162,19 +162,3 @@ class Merged(Method):
         theta = clients[ADAPTER] if self.adapts else None
         merged = self._merged(self._local(clients, server), server, theta)
         return self.base.table_scores(clients, payload | {self.base.table: merged})
-
-
-def _change(part: Part) -> Tensor:
-    if isinstance(part, RowUpdate):
-        return part.dense()
-    if isinstance(part, Table):
-        assert part.update is not None
-        return part.update.dense()
-    return part
-
-
-def _like(part: Part, after: Tensor, server: Tensor) -> Part:
-    """The upload: the table itself where the method uploads tables, else its difference from the download."""
-    if isinstance(part, Table):
-        return Table(after, part.update)
-    return after - server

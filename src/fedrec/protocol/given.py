@@ -37,7 +37,7 @@ def given_split(
 ) -> Split:
     """The split whose test part is the pairs of ``test`` (a file with user and item, or rows read from one).
 
-    ``interactions`` may hold the test pairs or not. A random ``protocol.validation_ratio`` of each user's other pairs
+    ``interactions`` holds the test pairs too. A random ``protocol.validation_ratio`` of each user's other pairs
     becomes the validation part; with 0 the protocol must select on test, as published code does.
     """
     if protocol.candidates:

@@ -39,8 +39,8 @@ class Protocol(BaseModel):
     """Training negatives exclude a client's training items, or everything it ever touched (this leaks)."""
     candidates: int = Field(99, ge=0)
     """Never-interacted items the held-out item is ranked against; 0 for full ranking only."""
-    shared_candidates: bool = False
-    """Validation and test use the same candidates."""
+    candidate_draw: Literal["separate", "disjoint", "shared"] = "separate"
+    """Candidates of validation and test: drawn independently, without a common item, or the same for both."""
     rank_ties: Literal["expected", "pessimistic"] = "expected"
     """Equal scores: average over all orders, or the held-out item loses."""
     scores: Literal["logits", "sigmoid"] = "logits"

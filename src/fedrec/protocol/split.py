@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,16 +86,21 @@ def assemble(
     ranks = canonical(data.user_ids), canonical(data.item_ids)
     drawn: list[NDArray[np.int32] | None] = [None, None]
     if protocol.candidates:
-        for i in range(2):
-            drawn[i] = draw_candidates(
-                seen,
-                data.n_items,
-                protocol.candidates,
-                seed=seed,
-                stream=2 if protocol.shared_candidates else 2 + i,
-                user_rank=ranks[0],
-                item_rank=ranks[1],
-            )
+        rule, taken = protocol.candidate_draw, seen
+        draw = partial(
+            draw_candidates,
+            n_items=data.n_items,
+            count=protocol.candidates,
+            seed=seed,
+            user_rank=ranks[0],
+            item_rank=ranks[1],
+        )
+        first = draw(seen, stream=2)
+        if rule == "disjoint":
+            owners = np.repeat(np.arange(data.n_users), protocol.candidates)
+            both = np.concatenate([seen.owners, owners]), np.concatenate([seen.values, first.ravel()])
+            taken = Ragged.build(*both, data.n_users)
+        drawn = [first, first if rule == "shared" else draw(taken, stream=3)]
     digest = _hash(data, protocol, seed, ranks, (train, validation, test), drawn)
     return Split(protocol, seed, data, view, HeldOut(validation, drawn[0]), HeldOut(test, drawn[1]), digest)
 
