@@ -21,6 +21,6 @@ class ConfigError(FedrecError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Sentence for an unknown name, suggesting the nearest valid one."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}."
     return f"unknown {kind} '{name}'; {hint}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedrec.data import Interactions, load, read_csv
+from fedrec.data import Interactions, catalogue, load, read_csv
+from fedrec.errors import DataError
 from fedrec.federation.run import Run, read_result, restore
 from fedrec.methods import rebuild
 from fedrec.protocol import Protocol
@@ -15,7 +16,12 @@ from fedrec.protocol.given import given_split
 def load_source(source: dict[str, Any], data_dir: str | None = None) -> Interactions:
     """The data set a run was trained on, from its catalogue name or its file."""
     if "path" in source:
-        return read_csv(source["path"])
+        columns = {key: source[key] for key in ("user", "item", "rating", "timestamp") if key in source}
+        return read_csv(source["path"], **columns)
+    if source["name"] not in catalogue:
+        raise DataError(
+            f"this run was trained on data of your own ('{source['name']}'); pass it as load_run(..., data=...)."
+        )
     return load(source["name"], data_dir=data_dir)
 
 

@@ -130,3 +130,90 @@ def test_merging_from_the_command_line(capsys):
     assert own[0]["config"]["merge"] == own[1]["config"]["merge"] == "static"
     assert own[0]["test"] == own[1]["test"]
     assert "downloads no item table" in run(capsys, "train", "popularity", "--merge", "elastic", "--data", "demo")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "popularity", "--data", "x[/b].csv"), "x[/b].csv"),
+        (("train", "fedmf", "--data", "demo", "--set", "[/red]=1"), "[/red]"),
+        (("train", "fedmf", "--data", "demo", "--set", "data=y"), "unknown setting"),
+        (("train", "fedmf", "--data", "demo", "--set", "merge=3"), "merge mode"),
+        (("train", "fedmf", "--data", "demo", "--set", "dim=10000000"), "dim"),
+        (("train", "fedmf", "--data", "demo", "--resume"), "give --out"),
+        (("train", "fedmf", "--data", "demo", "--ldp-clip", "0.1"), "no effect without --ldp"),
+        (("train", "fedmf", "--data", "demo", "--ldp", "gaussian", "--ldp-delta", "7"), "--ldp-delta"),
+        (("train", "fedmf", "--data", "demo", "--ldp", "laplace", "--ldp-scale", "inf"), "--ldp-scale"),
+        (("train", "fedmf", "--data", "demo", "--protocol-set", "name=honest"), "unknown protocol option"),
+        (("train", "fedmf", "--data", "demo", "--protocol-set", "ties"), "--protocol-set takes"),
+        (("train", "fedmf", "--data", ""), "--data is empty"),
+        (("quickstart", "--data", "nope"), "unknown data set"),
+    ],
+)
+def test_more_mistakes(capsys, words, hint):
+    test_mistakes_get_one_sentence_and_code_2(capsys, words, hint)
+
+
+def test_folders_that_cannot_be_used(capsys, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    base = ("train", "popularity", "--data", "demo", "--quiet")
+    assert run(capsys, *base, "--out", str(file / "x"))[0] == 2
+    folder = tmp_path / "run"
+    assert run(capsys, *base, "--out", str(folder))[0] == 0
+    code, _, err = run(capsys, *base, "--out", str(folder))
+    assert code == 2
+    assert "already holds a run" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", None),
+        ("model.safetensors", b"short"),
+        ("per_client.safetensors", None),
+        ("result.json", b"{}"),
+        ("result.json", b"[]"),
+        ("result.json", b"{"),
+    ],
+)
+def test_damaged_runs_get_one_sentence(capsys, tmp_path, name, content):
+    folder = tmp_path / "run"
+    run(capsys, "train", "popularity", "--data", "demo", "--quiet", "--out", str(folder))
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    code, _, err = run(capsys, "recommend", str(folder), "--user", "u1")
+    assert code == 2
+    assert "train again" in err.replace("\n", " ")
+
+
+def test_odd_users_and_own_columns(capsys, tmp_path, monkeypatch):
+    path = tmp_path / "mine.csv"
+    rows = [f"{u},m{(u * 7 + k * 3) % 150},{k}" for u in range(30) for k in range(12)]
+    path.write_text("userId,movieId,when\n" + "\n".join(rows) + "\n")
+    monkeypatch.chdir(tmp_path)
+    columns = ("--user-column", "userId", "--item-column", "movieId", "--time-column", "when")
+    code, _, err = run(capsys, "train", "popularity", "--data", "mine.csv", *columns, "--out", "run", "--quiet")
+    assert code == 0, err
+    monkeypatch.chdir("/")
+    assert json.loads(run(capsys, "recommend", str(tmp_path / "run"), "--user", "3", "--json")[1])["items"]
+    for user in ("---5", "²", "99"):
+        assert run(capsys, "recommend", str(tmp_path / "run"), "--user", user)[0] == 2
+
+
+def test_tuned_settings_apply_unless_a_variant_is_chosen():
+    from fedrec.methods import create
+
+    assert create("fedem").config.agg == "mean"
+    assert create("fedem", protocol="paper").config.variant == "code"
+    chosen = create("fedem", variant="code")
+    assert chosen.config == type(chosen)(variant="code").config
+    assert create("fedmf", data="demo").config.lr == 0.03
+    assert create("fedmf", lr=0.5).config.lr == 0.5
+
+
+def test_version(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out.strip() == "0.1.0"

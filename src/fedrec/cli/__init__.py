@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 
 from rich.console import Console
+from rich.markup import escape
 
 from fedrec.errors import FedrecError
 
@@ -14,6 +16,9 @@ def main(arguments: list[str] | None = None) -> None:
     from fedrec.cli.app import app
 
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words == ["--version"]:
+        print(version("fedrec"))
+        return
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -21,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     except FedrecError as error:
         if debug:
             raise
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 import fedrec.cli.bench as bench
@@ -18,6 +20,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Federated recommendation: train, judge and use recommenders that never collect what people did."""
+
+
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
 for module in (quickstart, train, inspect, judge, bench):
     module.register(app)

@@ -22,7 +22,7 @@ DataDirOption = Annotated[
     str | None, typer.Option("--data-dir", help="Folder with <name>/ratings.csv.gz (also: FEDREC_DATA).")
 ]
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="honest, paper, pfedrec or hetefedrec.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 
 
@@ -31,23 +31,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def read_data(name: str, data_dir: str | None) -> tuple[Interactions, dict[str, Any]]:
-    """A data set by name or file, and how to find it again."""
+def read_data(
+    name: str, data_dir: str | None, columns: dict[str, Any] | None = None
+) -> tuple[Interactions, dict[str, Any]]:
+    """A data set by name or file (with the names of its columns), and how to find it again."""
+    if not name:
+        raise ConfigError("--data is empty; give the name of a data set or the path of a file.")
     if name in catalogue or name == "demo":
         return load(name, data_dir=data_dir), {"name": name}
     path = Path(name)
     if path.exists() or path.suffix or "/" in name:
-        return read_csv(path), {"path": str(path)}
+        return read_csv(path, **(columns or {})), {"path": str(path.resolve())} | (columns or {})
     return load(name, data_dir=data_dir), {"name": name}
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """``key=value`` words; values are read as JSON where they are JSON, else as text."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key:
-            raise ConfigError(f"--set takes key=value, not '{pair}'.")
+            raise ConfigError(f"{option} takes key=value, not '{pair}'.")
         settings[key.strip()] = parse_value(text.strip())
     return settings
 
@@ -62,7 +66,7 @@ def parse_value(text: str) -> Any:
 
 def read_protocol(name: str, settings: list[str]) -> Protocol:
     """A preset, with choices changed by ``--protocol-set``."""
-    options = parse_settings(settings)
+    options = parse_settings(settings, "--protocol-set")
     chosen = preset(name)
     return chosen.with_options(**options) if options else chosen
 

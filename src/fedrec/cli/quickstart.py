@@ -9,7 +9,8 @@ from rich.table import Table
 
 from fedrec.cli.common import DataDirOption, SeedOption, err, out, read_data
 from fedrec.cli.train import result_table
-from fedrec.errors import DataError
+from fedrec.data import catalogue
+from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.federation.run import Run, train
 from fedrec.methods import create
 from fedrec.protocol import preset
@@ -30,6 +31,8 @@ def quickstart(
     data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k",
 ) -> None:
     """Get MovieLens-100K, train FedEM and its references under both protocols, print a table and a top 10."""
+    if data not in catalogue:
+        raise ConfigError(unknown("data set", data, catalogue))
     try:
         interactions, source = read_data(data, data_dir)
     except DataError as error:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from pydantic import ValidationError
 from rich.table import Table
 
 from fedrec.cli.common import (
@@ -23,6 +24,7 @@ from fedrec.cli.common import (
     read_data,
     read_protocol,
 )
+from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.run import read_result, train
 from fedrec.methods import create
@@ -73,12 +75,16 @@ def train_command(
     store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = "memory",
     ldp: Annotated[str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")] = None,
     ldp_clip: Annotated[
-        float, typer.Option(help="Norm an upload's change is clipped to; 0: no clipping.", min=0)
-    ] = 1.0,
+        float | None, typer.Option(help="Norm an upload's change is clipped to (default 1); 0: no clipping.")
+    ] = None,
     ldp_scale: Annotated[
-        float, typer.Option(help="Noise scale (Laplace) or standard deviation (Gaussian).", min=0)
-    ] = 0.01,
-    ldp_delta: Annotated[float, typer.Option(help="Delta of the stated guarantee.")] = 1e-5,
+        float | None, typer.Option(help="Noise scale (Laplace) or standard deviation (Gaussian); default 0.01.")
+    ] = None,
+    ldp_delta: Annotated[float | None, typer.Option(help="Delta of the stated guarantee (default 1e-5).")] = None,
+    user_column: Annotated[str | None, typer.Option(help="Name of the user column of an own file.")] = None,
+    item_column: Annotated[str | None, typer.Option(help="Name of the item column.")] = None,
+    rating_column: Annotated[str | None, typer.Option(help="Name of the rating column.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Name of the timestamp column.")] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run folder.")
     ] = False,
@@ -90,21 +96,19 @@ def train_command(
     if threads:
         torch.set_num_threads(threads)
     if split_file is not None:
-        options = parse_settings(protocol_set or [])
+        options = parse_settings(protocol_set or [], "--protocol-set")
         chosen = GIVEN.with_options(**options) if options else GIVEN
     else:
         chosen = read_protocol(protocol, protocol_set or [])
     options = parse_settings(settings or [])
     merge = options.pop("merge", merge)
-    made = create(method, protocol=protocol, data=data, merge=merge, **options)
-    privacy = None
-    if ldp is not None:
-        mechanism = choice("--ldp mechanism", ldp, ("laplace", "gaussian"))
-        privacy = Privacy(mechanism=mechanism, clip=ldp_clip or None, scale=ldp_scale, delta=ldp_delta)
-    interactions, source = read_data(data, data_dir)
+    made = create(method, options, protocol=protocol, data=data, merge=None if merge is None else str(merge))
+    privacy = _privacy(ldp, ldp_clip, ldp_scale, ldp_delta)
+    named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
+    interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, seed)
-        source["split_file"] = str(split_file)
+        source["split_file"] = str(split_file.resolve())
     else:
         split = chosen.split(interactions, seed)
     if chosen.leaks and not quiet:
@@ -132,6 +136,24 @@ def train_command(
         print_json(run.result)
     else:
         out.print(result_table([run.result]))
+
+
+def _privacy(ldp: str | None, clip: float | None, scale: float | None, delta: float | None) -> Privacy | None:
+    given = {"clip": clip, "scale": scale, "delta": delta}
+    if ldp is None:
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigError(f"--ldp-{name} has no effect without --ldp; add --ldp laplace or --ldp gaussian.")
+        return None
+    settings: dict[str, Any] = {"mechanism": choice("--ldp mechanism", ldp, ("laplace", "gaussian"))}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    if clip == 0:
+        settings["clip"] = None
+    try:
+        return Privacy(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"--ldp-{first['loc'][0]} is {first['input']}: {first['msg']}.") from None
 
 
 def recommend(

@@ -99,7 +99,7 @@ def _content(path: Path) -> bytes:
 
 def _parquet(data: bytes, source: str) -> Any:
     try:
-        return pq.read_table(pa.BufferReader(data))
+        return pq.read_table(pa.BufferReader(data), use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{source}: the Parquet file is damaged ({_brief(error)}); copy it again.") from None
 

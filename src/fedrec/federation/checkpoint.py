@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -52,7 +53,7 @@ def load_newest(folder: Path) -> Checkpoint | None:
             if all(_checksum(place / name) == [*known] for name, known in content["files"].items()):
                 tensors = {Path(name).stem: load_file(place / name) for name in content["files"]}
                 return Checkpoint(tensors, content["record"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError):
             continue
     return None
 

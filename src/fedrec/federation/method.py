@@ -40,7 +40,7 @@ class MethodConfig(BaseModel):
 class LearnedConfig(MethodConfig):
     """The names every method that learns by gradient steps shares."""
 
-    dim: int = Field(16, ge=1)
+    dim: int = Field(16, ge=1, le=4096)
     """Size of an embedding."""
     epochs: int = Field(5, ge=1)
     """Passes over the client's samples per round."""

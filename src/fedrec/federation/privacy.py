@@ -30,9 +30,9 @@ class Privacy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mechanism: Literal["laplace", "gaussian"] = "laplace"
-    clip: float | None = Field(1.0, gt=0)
+    clip: float | None = Field(1.0, gt=0, allow_inf_nan=False)
     """Norm (L1 for Laplace, L2 for Gaussian) a client's change is clipped to; None: no clipping, no guarantee."""
-    scale: float = Field(0.01, ge=0)
+    scale: float = Field(0.01, ge=0, allow_inf_nan=False)
     """Scale of the Laplace noise, or standard deviation of the Gaussian noise, per uploaded number."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Failure probability at which the Gaussian mechanism's epsilon is stated."""

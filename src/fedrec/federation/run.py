@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -50,12 +52,15 @@ class Run:
         """The ``k`` best new items for a user, by original ids, with scores; training items are left out."""
         data = self.split.data
         key: str | int = user
-        if key not in data.user_index and str(user).lstrip("-").isdigit():
-            key = int(user) if isinstance(user, str) else str(user)
+        if key not in data.user_index:
+            key = int(user) if isinstance(user, str) and re.fullmatch(r"-?[0-9]+", user) else str(user)
         if key not in data.user_index:
             raise DataError(
-                f"{data.name} has no user '{user}' after the {self.split.protocol.name} filter; give an id of the data set."
+                f"{data.name} has no user '{user}' after the {self.split.protocol.name} filter; give one of its ids, such as "
+                f"'{data.user_ids[0]}'."
             )
+        if k < 1:
+            raise ConfigError(f"a list of {k} items was asked for; use k of 1 or more.")
         client = data.user_index[key]
         scores = self.trainer.scores(torch.tensor([client])).cpu()
         seen = torch.from_numpy(self.split.training.positives[client].astype(np.int64))
@@ -109,9 +114,20 @@ def train(
     rounds = method.rounds if rounds is None else rounds
     folder = Path(out) if out is not None else None
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the run folder {folder} cannot be made ({error.strerror}); choose another --out."
+            ) from None
         if not resume and any((folder / name).exists() for name in ("checkpoints", "run.json", "result.json")):
             raise ConfigError(f"{folder} already holds a run; add --resume to continue it or choose another --out.")
+    if resume and folder is None:
+        raise ConfigError("--resume needs the run folder; give --out.")
+    if store not in ("memory", "disk"):
+        raise ConfigError(f"unknown store '{store}'; use memory or disk.")
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"the seed is {seed}; use a number from 0 to 2**63 - 1.")
     if store == "disk" and place.type != "cpu":
         raise ConfigError("client state on disk works with --device cpu only; drop --store disk.")
     if store == "disk" and folder is None:
@@ -140,7 +156,9 @@ def train(
     identity = _identity(method, split, seed, stage, source)
     if folder is not None:
         _claim(folder, identity, resume)
-        loop.resume()
+        done = loop.resume()
+        if done > rounds:
+            raise ConfigError(f"{folder} has already finished {done} rounds; resume it with --rounds {done} or more.")
     loop.run()
     if loop.best is None:  # resumed at the end of a run that was never evaluated
         loop.evaluate(loop.history.rounds)
@@ -193,7 +211,7 @@ def _claim(folder: Path, identity: dict[str, Any], resume: bool) -> None:
     """Note in the folder which run it holds, and refuse to resume another one."""
     path = folder / "run.json"
     if resume and path.exists():
-        known = json.loads(path.read_text())
+        known = _read_object(path)
         for key in ("method", "config_hash", "split_hash", "seed"):
             if known.get(key) != identity[key]:
                 raise ConfigError(
@@ -295,17 +313,26 @@ def _versions() -> dict[str, str]:
 def read_result(folder: str | Path) -> dict[str, Any]:
     """The result of a finished run."""
     path = Path(folder) / "result.json"
-    try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+    if not path.exists():
         hint = (
             "its training has not finished; continue it with --resume."
             if (Path(folder) / "run.json").exists()
             else "give the folder that --out named."
         )
-        raise FedrecError(f"{folder} holds no finished run: {hint}") from None
-    except ValueError as error:
-        raise FedrecError(f"{path} is not valid JSON ({error}); train again.") from None
+        raise FedrecError(f"{folder} holds no finished run: {hint}")
+    content = _read_object(path)
+    if missing := {"method", "config", "test", "split_hash", "seed", "source", "protocol_options"} - set(content):
+        raise FedrecError(f"{path} is not a complete result ({', '.join(sorted(missing))} missing); train again.")
+    return content
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedrecError(f"{path} cannot be read as JSON ({error}); train again.") from None
+    if not isinstance(content, dict):
+        raise FedrecError(f"{path} does not hold a JSON object; train again.")
     return content
 
 
@@ -318,6 +345,10 @@ def restore(method: Method, split: Split, folder: str | Path, result: dict[str, 
     trainer = method.make_trainer(
         split.training, seed=result["seed"], device=resolve_device(device), privacy=None, store_folder=None
     )
-    trainer.load_state(load_file(Path(folder) / "model.safetensors"))
-    per_client: dict[str, Tensor] = load_file(Path(folder) / "per_client.safetensors")
+    try:
+        trainer.load_state(load_file(Path(folder) / "model.safetensors"))
+        per_client: dict[str, Tensor] = load_file(Path(folder) / "per_client.safetensors")
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise FedrecError(f"the model in {folder} cannot be loaded ({reason}); train again.") from None
     return Run(method, split, trainer, result, unpack(per_client))

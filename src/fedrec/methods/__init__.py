@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -81,14 +82,24 @@ def _merge_settings(mode: str | None, options: dict[str, Any]) -> MergeSettings 
         raise ConfigError(f"merge setting {first['loc'][0]}: {first['msg']}.") from None
 
 
-def create(name: str, *, protocol: str = "honest", data: str = "", merge: str | None = None, **options: Any) -> Method:
-    """A method with its tuned configuration for that protocol and data set; ``options`` win over it."""
+def create(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    protocol: str = "honest",
+    data: str = "",
+    merge: str | None = None,
+    **options: Any,
+) -> Method:
+    """A method with its tuned configuration for that protocol and data set; settings, also as keywords, win over it."""
+    options = dict(settings or {}) | options
     kind = find(name)
     own_merge = "merge" in kind.Config.model_fields
     if own_merge and merge is not None:
         options["merge"] = merge
     merging = None if own_merge else _merge_settings(merge, options)
-    known = tuned(name, protocol, data)
+    # A variant chosen by hand is run as it is defined, not with settings tuned for another one.
+    known = {} if "variant" in options else tuned(name, protocol, data)
     rounds = known.pop("rounds", None)
     for key in options:
         if key not in kind.Config.model_fields:

@@ -88,7 +88,7 @@ class Protocol(BaseModel):
         """A copy with some choices changed; it is renamed because results are no longer those of the preset."""
         values = self.model_dump() | {"name": f"{self.name}*"} | options
         for key in options:
-            if key not in type(self).model_fields:
+            if key not in type(self).model_fields or key == "name":
                 raise ConfigError(unknown("protocol option", key, type(self).model_fields))
         try:
             return Protocol(**values)
