@@ -145,3 +145,29 @@ def test_published_curve_on_ml_100k(real_data):
         result = Evaluator(split).evaluate(simulation.scores, "test", order=simulation.client_order)
         found.append(result["test"].means()["sampled"]["hr@10"])
     assert found == pytest.approx([0.137, 0.217, 0.263, 0.335, 0.389], abs=0.035)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "protocol", "hr", "ndcg"),
+    [
+        ("fedem", {"variant": "code"}, "paper", (0.96, 1.0), (0.88, 1.0)),
+        ("local", {}, "paper", (0.98, 1.0), (0.92, 1.0)),
+        ("fedmf", {}, "paper", (0.41, 0.47), (0.22, 0.28)),
+        ("fedem", {"variant": "code"}, "honest", (0.14, 0.20), (0.05, 0.11)),
+        ("local", {}, "honest", (0.07, 0.13), (0.02, 0.08)),
+        ("fedmf", {"rounds": 200}, "honest", (0.55, 0.63), (0.31, 0.37)),
+    ],
+)
+def test_numbers_on_ml_100k(real_data, name, options, protocol, hr, ndcg):
+    """The numbers of independent prototypes at the last round, within 0.03 (floors where they are floors)."""
+    data = fedrec.load("ml-100k", data_dir=str(real_data))
+    options = dict(options)
+    rounds = options.pop("rounds", 100)
+    method = fedrec.method(name, protocol=protocol, data="ml-100k", **options)
+    run = fedrec.train(
+        method, fedrec.preset(protocol).split(data), rounds=rounds, evaluate_every=10, progress=False, device="cpu"
+    )
+    final = run.result["final"]["test"]["sampled"]
+    assert hr[0] <= final["hr@10"] <= hr[1]
+    assert ndcg[0] <= final["ndcg@10"] <= ndcg[1]
