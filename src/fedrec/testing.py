@@ -122,10 +122,11 @@ class MethodSuite:
         assert torch.equal(found[0], found[2]) == self.deterministic
 
     def test_bytes_are_counted(self, tiny: fedrec.Split) -> None:
-        method = self.make()
-        report = self.trainer(tiny).round(0)
-        assert (report.bytes_up > 0) == (method.uploaded != "nothing")
-        assert report.bytes_down >= 0
+        method, trainer = self.make(), self.trainer(tiny)
+        reports = [trainer.round(number) for number in range(2)]
+        assert (reports[0].bytes_up > 0) == (method.uploaded != "nothing")
+        downloads = self.federated and method.server_keeps != "nothing"
+        assert (sum(report.bytes_down for report in reports) > 0) == downloads
 
     def test_partial_participation(self, tiny: fedrec.Split) -> None:
         if "participation" not in type(self.make().config).model_fields:

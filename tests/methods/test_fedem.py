@@ -144,7 +144,7 @@ def test_published_curve_on_ml_100k(real_data):
         simulation.round(number)
         result = Evaluator(split).evaluate(simulation.scores, "test", order=simulation.client_order)
         found.append(result["test"].means()["sampled"]["hr@10"])
-    assert found == pytest.approx([0.137, 0.217, 0.263, 0.335, 0.389], abs=0.035)
+    assert found == pytest.approx([0.137, 0.217, 0.263, 0.335, 0.389], abs=0.03)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_published_curve_on_ml_100k(real_data):
         ("fedmf", {}, "paper", (0.41, 0.47), (0.22, 0.28)),
         ("fedem", {"variant": "code"}, "honest", (0.14, 0.20), (0.05, 0.11)),
         ("local", {}, "honest", (0.07, 0.13), (0.02, 0.08)),
-        ("fedmf", {"rounds": 200}, "honest", (0.55, 0.63), (0.31, 0.37)),
+        ("fedmf", {"rounds": 200}, "honest", (0.56, 0.62), (0.31, 0.37)),
     ],
 )
 def test_numbers_on_ml_100k(real_data, name, options, protocol, hr, ndcg):
