@@ -19,15 +19,16 @@ from fedrec.evaluation import Evaluator
 from fedrec.federation.memory import peak_mb
 from fedrec.federation.run import resolve_device
 from fedrec.methods import create
-from fedrec.protocol import HONEST
+from fedrec.protocol import preset
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method with the settings its speed is quoted for."""
+    """A method with the settings its speed is quoted for, and the protocol that says what an evaluation is."""
 
     method: str
     settings: dict[str, Any] = field(default_factory=dict)
+    protocol: str = "honest"
 
 
 _LOCAL = {"dim": 16, "epochs": 10, "batch_size": 256, "optimizer": "adam", "negatives": 4}
@@ -45,7 +46,8 @@ OTHERS: dict[str, Case] = {
     "fedfast": Case("fedfast", {"dim": 16}),
     "colr": Case("colr", {"dim": 16}),
     "fedcia": Case("fedcia", {"dim": 16}),
-    "hetefedrec": Case("hetefedrec"),
+    "hetefedrec": Case("hetefedrec", protocol="hetefedrec"),
+    "hetefedrec-elastic": Case("hetefedrec", {"merge": "elastic"}, protocol="hetefedrec"),
     "fedgram": Case("fedgram"),
     "ease": Case("ease"),
 }
@@ -96,8 +98,8 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
     if shape not in SHAPES:
         raise ConfigError(unknown("benchmark shape", shape, SHAPES))
     place = resolve_device(device)
-    split = HONEST.split(SHAPES[shape](), seed=0)
     chosen = known[case]
+    split = preset(chosen.protocol).split(SHAPES[shape](), seed=0)
     method = create(chosen.method, **chosen.settings)
     trainer = method.make_trainer(split.training, seed=0, device=place, privacy=None, store_folder=None)
     evaluator = Evaluator(split, place, logits=trainer.logits)

@@ -35,6 +35,8 @@ class MethodSuite:
     """HR@10 (honest, sampled) on the embedded data it must reach."""
     tolerance: ClassVar[float] = 1e-4
     """Largest difference of scores between cohorts of one and of many."""
+    cuda_tolerance: ClassVar[float] = 1e-3
+    """The same between two rounds on the CPU and on a CUDA device, which add in another order."""
     deterministic: ClassVar[bool] = False
     """True if the method has no randomness at all, so that seeds do not matter."""
     federated: ClassVar[bool] = True
@@ -45,10 +47,10 @@ class MethodSuite:
         made: Method = type(self).method(**(self.options | options))
         return made
 
-    def trainer(self, split: fedrec.Split, *, seed: int = 0, **options: Any) -> Any:
-        """The method's trainer on the CPU."""
+    def trainer(self, split: fedrec.Split, *, seed: int = 0, device: str = "cpu", **options: Any) -> Any:
+        """The method's trainer, on the CPU unless told otherwise."""
         return self.make(**options).make_trainer(
-            split.training, seed=seed, device=torch.device("cpu"), privacy=None, store_folder=None
+            split.training, seed=seed, device=torch.device(device), privacy=None, store_folder=None
         )
 
     @pytest.fixture(scope="class")
@@ -98,6 +100,16 @@ class MethodSuite:
                 simulation.round(number)
             found.append(simulation.scores(torch.arange(tiny.data.n_users)))
         assert (found[0] - found[1]).abs().max() <= self.tolerance * max(1.0, float(found[0].abs().max()))
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+    def test_cuda_gives_the_same(self, tiny: fedrec.Split) -> None:
+        everybody, found = torch.arange(tiny.data.n_users), []
+        for device in ("cpu", "cuda"):
+            trainer = self.trainer(tiny, device=device)
+            for number in range(2):
+                trainer.round(number)
+            found.append(trainer.scores(everybody).cpu())
+        assert (found[0] - found[1]).abs().max() <= self.cuda_tolerance * max(1.0, float(found[0].abs().max()))
 
     def test_resume_is_bit_identical(self, tiny: fedrec.Split) -> None:
         whole, first, second = (self.trainer(tiny) for _ in range(3))

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def bench_command(
     case: Annotated[
-        list[str] | None, typer.Option(help=f"What to time; repeat it. One of {', '.join(bench.CASES)}.")
+        list[str] | None, typer.Option(help=f"What to time; repeat it. One of {', '.join(bench.CASES | bench.OTHERS)}.")
     ] = None,
     shape: Annotated[
         list[str] | None, typer.Option(help=f"Data shape; repeat it. One of {', '.join(bench.SHAPES)}.")

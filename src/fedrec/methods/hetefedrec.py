@@ -10,7 +10,6 @@ learning, UDL); the columns of larger tables are decorrelated (DDR); the server 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,22 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.local import BETA2, Batch, Params, Step, fit, take_rows
+from fedrec.federation.local import Params, take_rows
 from fedrec.federation.method import Method, MethodConfig, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, client_bytes, tensor
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.store import ClientState
-from fedrec.parts import decorrelation, distillation, hetero_models, nested_sizes, padding
+from fedrec.parts import decorrelation, hetero_models, nested_sizes
 from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
 from fedrec.parts.hetero_config import ROWS, HeteFedRecConfig
-from fedrec.parts.hetero_local import OwnTables, adam, full_gradient, positive_items, stack_padded, widened
+from fedrec.parts.hetero_local import LocalWork, positive_items, stack_padded, widened
+from fedrec.parts.hetero_merging import OwnTables
+from fedrec.parts.hetero_roles import roles
+from fedrec.parts.hetero_server import NestedServer, moments
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
-
-SERVER_BETA2 = 0.98
 
 
 class HeteFedRec(Method):
@@ -51,22 +51,17 @@ class HeteFedRec(Method):
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """Read off what the mode means: who shares with whom, and which of the three parts are on."""
         super().__init__(config, **options)
-        c = self.config
-        full = c.mode == "hetefedrec"
-        self.ddr, self.reskd = full and c.ddr and c.alpha > 0, full and c.reskd
-        self.alone = c.mode == "standalone"
-        self.padded = c.mode in ("hetefedrec", "direct")
-        self.rule: padding.Rule = c.agg or ("sum" if c.local == "gradient" else "mean")
-        last = len(c.sizes) - 1
-        one = {"all_small": 0, "all_medium": len(c.sizes) // 2, "all_large": last, "all_large_exclusive": last}
-        self.places = [one.get(c.mode, group) for group in range(last + 1)]  # the size each group really trains
-        self.trained = sorted(set(self.places))
-        self.model = hetero_models.NestedModel(c, dual=full and c.udl)
-        self.own = OwnTables(c, self.model, self.places)
+        self.roles = roles(self.config)
+        self.model = hetero_models.NestedModel(self.config, dual=self.roles.udl)
+        self.local_work = LocalWork(self.config, self.roles, self.model)
+        self.own = OwnTables(self.config, self.model, self.roles.places)
+        self.server_work = NestedServer(self.config, self.roles, self.model)
 
     def groups(self, task: Task) -> Tensor:
         """The group (place of its size in ``sizes``) of every client."""
-        return nested_sizes.pick(self.config, task, [self.model_bytes(place, task.n_items) for place in self.places])
+        return nested_sizes.pick(
+            self.config, task, [self.model_bytes(place, task.n_items) for place in self.roles.places]
+        )
 
     def model_bytes(self, size: int, n_items: int) -> int:
         """What a client of this size holds: table and predictors, and an update of the same shape."""
@@ -90,13 +85,11 @@ class HeteFedRec(Method):
 
     def server_state(self, task: Task) -> State:
         """A table and a predictor per size in use, who has which, and what was sent so far."""
-        public = [] if self.alone else [f"{kind}{place}" for place in self.trained for kind in ("items", "theta")]
+        names = [f"{kind}{place}" for place in self.roles.trained for kind in ("items", "theta")]
         initial = self._initial(task)
-        state = {name: initial[name] for name in public}
+        state = {} if self.roles.alone else {name: initial[name] for name in names}
         if self.config.server_optimizer == "adam":
-            for moment in ("first", "second"):
-                state |= {f"{name}.{moment}": torch.zeros_like(initial[name]) for name in public}
-            state["steps"] = torch.zeros(())
+            state |= moments(state)
         zeros = torch.zeros(len(self.config.sizes), dtype=torch.int64)
         return state | {
             "group": self.groups(task), "seed": torch.tensor(task.seed),
@@ -106,7 +99,7 @@ class HeteFedRec(Method):
     def client_state(self, task: Task, clients: Tensor) -> State:
         """The group and a random user vector, padded to the widest; an own table where the mode or merging needs one."""
         c, n = self.config, len(clients)
-        width = max(columns.stop for place in self.trained for columns in self.model.user_columns(place).values())
+        width = max(columns.stop for place in self.roles.trained for columns in self.model.user_columns(place).values())
         group = self.groups(task)[clients.cpu()].to(task.device)
         user = task.client_normal(clients, width, std=c.init_std)
         state = {"group": group, "user": user}
@@ -115,9 +108,9 @@ class HeteFedRec(Method):
             state["steps"] = torch.zeros(n, 1, device=task.device)
         if c.base == "lightgcn":
             state["positives"] = torch.zeros(1, task.n_items, dtype=torch.bool, device=task.device).expand(n, -1)
-        if c.mode == "all_large_exclusive":
+        if self.roles.exclusive:
             state["first_user"] = user
-        if self.alone:
+        if self.roles.alone:
             initial = self._initial(task)
             state["theta"] = stack_padded([initial[f"theta{place}"] for place in range(len(c.sizes))])[group]
             state["items"] = initial[f"items{len(c.sizes) - 1}"].expand(n, -1, -1)
@@ -149,63 +142,52 @@ class HeteFedRec(Method):
 
     def broadcast(self, server: State, clients: Tensor) -> Payload:
         """The table of the client's size and the predictors it trains (section 7, step 1)."""
-        if self.alone or not len(clients):
+        if self.roles.alone or not len(clients):
             return {}
         size, n = self._size(server, clients), len(clients)
         thetas = {f"theta{task}": broadcast(server[f"theta{task}"], n) for task in self.model.tasks(size)}
         return {"items": broadcast(server[f"items{size}"], n), **thetas}
 
     def _size(self, server: State, clients: Tensor) -> int:
-        return self.places[int(server["group"][int(clients[0])])]
+        return self.roles.places[int(server["group"][int(clients[0])])]
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Section 7, step 2: the dual-task gradient (or epochs), the user's own step, and the upload."""
-        c, group = self.config, int(clients["group"][0])
-        size, frozen = self.places[group], c.mode == "all_large_exclusive" and group < len(c.sizes) - 1
+        group = int(clients["group"][0])
+        size, frozen = self.roles.places[group], self.roles.frozen(group)
+        whole = self.roles.whole_table[size]
         thetas = [f"theta{task}" for task in self.model.tasks(size)]
-        params: Params = {"user": clients["user"]} | self._graph(clients, samples, dense=self._dense(size))
-        if self.alone:
+        params: Params = {"user": clients["user"]} | self._graph(clients, samples, whole=whole)
+        if self.roles.alone:
             table = clients["items"]
-            params["block"] = clients.take("items", samples)[..., : c.sizes[size]]
+            params["block"] = clients.take("items", samples)[..., : self.config.sizes[size]]
             params[thetas[0]] = clients["theta"][:, : self.model.n_theta(size)]
         else:
             params |= {name: tensor(payload, name) for name in thetas}
-            touched = params | self._graph(clients, samples, dense=False)
+            touched = params | self._graph(clients, samples, whole=False)
             table = self.own.merged(clients, tensor(payload, "items"), size, touched, samples)
-            params["block"] = table if self._dense(size) else take_rows(table, samples)
+            params["block"] = table if whole else take_rows(table, samples)
         names = ["user"] if frozen else ["user", "block", *thetas]
-        step = self._gradient_step if c.local == "gradient" else self._local_epochs
-        changes, loss = step(clients, params, names, samples, size, round)
+        changes, loss = self.local_work.run(clients, params, names, samples, size, round)
         if frozen:
             return {}, loss
-        if self.alone:
+        if self.roles.alone:
             self._keep(clients, params, changes, samples)
             return {}, loss
         update: Tensor | RowUpdate = changes["block"]
-        if not self._dense(size):
+        if not whole:
             update = RowUpdate(samples.rows, samples.row_counts, changes["block"], table.shape[1])
         if self.own.used:
             moved = update.dense() if isinstance(update, RowUpdate) else update
-            self.own.keep(clients, table + self._rate("items") * moved)
+            self.own.keep(clients, table + self.roles.lr_items * moved)
         return {"items": update, **{name: changes[name] for name in thetas}}, loss
 
-    def _dense(self, size: int) -> bool:
-        """Whether clients of this size train the whole table: decorrelation moves every row in local epochs."""
-        return self.ddr and size > 0 and self.config.local == "epochs"
-
-    def _rate(self, name: str) -> float:
-        """Step on combined gradients (or in Adam) of tables or predictors; combined changes are taken as they are."""
-        c = self.config
-        if c.local == "epochs" and c.server_optimizer == "sgd":
-            return 1.0
-        return float((c.lr_theta or c.lr) if name.startswith("theta") else c.lr)
-
-    def _graph(self, clients: ClientState, samples: Samples, *, dense: bool) -> Params:
+    def _graph(self, clients: ClientState, samples: Samples, *, whole: bool) -> Params:
         """Which rows of the block a LightGCN client is linked to."""
         if self.config.base != "lightgcn":
             return {}
         positives = clients["positives"] = positive_items(samples, clients["positives"].shape[1])
-        if not dense:
+        if not whole:
             valid = torch.arange(samples.rows.shape[1], device=positives.device) < samples.row_counts[:, None]
             positives = positives.gather(1, samples.rows.long()) & valid
         return {"positive": positives.float()}
@@ -213,129 +195,33 @@ class HeteFedRec(Method):
     def _keep(self, clients: ClientState, params: Params, changes: Params, samples: Samples) -> None:
         """Standalone: the client takes the step itself."""
         (theta,) = (name for name in changes if name != "block")
-        block = params["block"] + self._rate("items") * changes["block"]
+        block = params["block"] + self.roles.lr_items * changes["block"]
         outer = clients.take("items", samples)[..., block.shape[2] :]
         clients.put("items", samples, torch.cat([block, outer], 2))
-        own = params[theta] + self._rate(theta) * changes[theta]
+        own = params[theta] + self.roles.lr_theta * changes[theta]
         clients["theta"] = widened(own, clients["theta"])
-
-    def _gradient_step(
-        self, clients: ClientState, params: Params, names: list[str], samples: Samples, size: int, round: int
-    ) -> tuple[Params, Tensor]:
-        """One full-batch gradient; the change sent is minus the gradient, and the server chooses the step."""
-        gradients, loss = full_gradient(self.model, params, names, size, samples)
-        self._user_step(clients, gradients.pop("user"))
-        return {name: -gradient for name, gradient in gradients.items()}, loss
-
-    def _user_step(self, clients: ClientState, gradient: Tensor) -> None:
-        move = gradient
-        if self.config.user_optimizer == "adam":
-            clients["steps"] = clients["steps"] + 1
-            move, first, second = adam(gradient, clients["first"], clients["second"], clients["steps"], BETA2)
-            clients["first"], clients["second"] = first, second
-        clients["user"] = clients["user"] - (self.config.lr_user or self.config.lr) * move
-
-    def _local_epochs(
-        self, clients: ClientState, params: Params, names: list[str], samples: Samples, size: int, round: int
-    ) -> tuple[Params, Tensor]:
-        """Local epochs on all the client holds; the change sent is what they changed."""
-        c, dense = self.config, self._dense(size)
-        work = params | {name: params[name].clone() for name in names}
-
-        def loss(local: Params, batch: Batch) -> Tensor:
-            value = self.model.loss(local, size, batch.items if dense else batch.slots, batch.bce)
-            if dense:
-                value = value + c.alpha * decorrelation.penalty(self._decorrelated(local["block"], samples.seed, round))
-            return value
-
-        rates = dict.fromkeys(names, c.lr_theta or c.lr) | {"user": c.lr_user or c.lr, "block": c.lr}
-        value = fit(
-            work, loss, replace(samples, round=round),
-            epochs=c.epochs, batch_size=c.batch_size, steps=[Step(names, rates, c.optimizer)],
-        )  # fmt: skip
-        clients["user"] = work["user"]
-        return {name: work[name] - params[name] for name in names if name != "user"}, value
-
-    def _decorrelated(self, table: Tensor, seed: int, round: int) -> Tensor:
-        """The rows and columns of a table [..., m, N] that are decorrelated (section 5)."""
-        c = self.config
-        table = table[..., c.sizes[0] :] if c.ddr_columns == "outer" else table
-        if c.ddr_rows == 1:
-            return table
-        return table[..., distillation.draw_items(table.shape[-2], c.ddr_rows, seed, round, table.device), :]
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """Section 7, steps 3 and 4: pad, sum, update every size from slices of one aggregate; then distil."""
-        c = self.config
         counted = {name: server[name].clone() for name in ("sent", "received", "visits")}
-        tables: padding.PaddedSum | None = None
-        thetas: dict[str, tuple[Tensor, int]] = {}
-        for upload in uploads:
-            self._count(counted, server, upload)
-            if "items" not in upload.parts:
-                continue
-            size = self._size(server, upload.clients)
-            if tables is None:
-                first = server[f"items{size}"]
-                tables = padding.PaddedSum(c.sizes, len(first), first.device)
-            tables.add(size, upload, "items")
-            for name in (f"theta{task}" for task in self.model.tasks(size)):
-                total, n = thetas.get(name, (torch.zeros(()), 0))
-                thetas[name] = tensor(upload.parts, name).sum(0) + total.to(first.device), n + len(upload.clients)
-        if tables is None:
-            return server | counted
-        if self.ddr and c.local == "gradient":
-            for size in self.trained[1:]:
-                tables.add_constant(size, self._ddr_change(server[f"items{size}"], int(server["seed"]), round))
-        changes = {f"items{size}": tables.combined(size, self.rule, self.padded) for size in self.trained}
-        changes |= {name: total if self.rule == "sum" else total / n for name, (total, n) in thetas.items()}
-        return self._distilled(self._moved(server, changes) | counted, round)
+        sized = ((self._size(server, upload.clients), self._counted(counted, server, upload)) for upload in uploads)
+        return self.server_work.updated(server, sized, round) | counted
 
-    def _count(self, counted: State, server: State, upload: Upload) -> None:
+    def _counted(self, counted: State, server: State, upload: Upload) -> Upload:
+        """The upload, after its bytes were added to those of its group."""
         group, n = int(server["group"][int(upload.clients[0])]), len(upload.clients)
         counted["visits"][group] += n
         counted["sent"][group] += client_bytes(upload.parts, n)
         counted["received"][group] += client_bytes(self.broadcast(server, upload.clients), n)
-
-    def _ddr_change(self, table: Tensor, seed: int, round: int) -> Tensor:
-        """What decorrelation adds to each client's change; the same for all of a size, so the server computes it."""
-        whole = table.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            part = self._decorrelated(whole, seed, round)
-        (gradient,) = torch.autograd.grad(part, whole, decorrelation.penalty_gradient(part.detach()))
-        return -float(self.config.alpha) * gradient
-
-    def _moved(self, server: State, changes: State) -> State:
-        new = dict(server)
-        adaptive = self.config.server_optimizer == "adam"
-        if adaptive:
-            new["steps"] = server["steps"] + 1
-        for name, change in changes.items():
-            if adaptive:
-                moments = server[f"{name}.first"], server[f"{name}.second"]
-                steps = new["steps"].to(change.device)
-                change, new[f"{name}.first"], new[f"{name}.second"] = adam(change, *moments, steps, SERVER_BETA2)
-            new[name] = server[name] + self._rate(name) * change
-        return new
-
-    def _distilled(self, server: State, round: int) -> State:
-        """Section 6, every ``reskd_every`` rounds."""
-        c = self.config
-        if not self.reskd or len(self.trained) == 1 or (round + 1) % c.reskd_every:
-            return server
-        names = [f"items{size}" for size in self.trained]
-        tables = [server[name] for name in names]
-        items = distillation.draw_items(len(tables[0]), c.reskd_items, int(server["seed"]), round, tables[0].device)
-        options = {"lr": c.reskd_lr, "steps": c.reskd_steps, "optimizer": c.reskd_optimizer, "relation": c.relation}
-        return server | dict(zip(names, distillation.distil(tables, items, **options), strict=True))
+        return upload
 
     def scores(self, clients: ClientState, payload: Payload) -> Tensor:
         """The client's own full size (section 4)."""
         return self._scores(clients, payload, clients["user"])
 
     def _scores(self, clients: ClientState, payload: Payload, users: Tensor) -> Tensor:
-        size = self.places[int(clients["group"][0])]
-        if self.alone:
+        size = self.roles.places[int(clients["group"][0])]
+        if self.roles.alone:
             table = clients["items"][..., : self.config.sizes[size]]
             theta = clients["theta"][:, : self.model.n_theta(size)]
         else:
@@ -347,7 +233,7 @@ class HeteFedRec(Method):
     @property
     def views(self) -> tuple[str, ...]:
         """All Large-Exclusive is also reported with untrained user vectors of the excluded."""
-        return ("untrained",) if self.config.mode == "all_large_exclusive" else ()
+        return ("untrained",) if self.roles.exclusive else ()
 
     def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
         """Excluded clients with their initial user vectors."""
@@ -362,11 +248,11 @@ class HeteFedRec(Method):
             found[name] = {
                 "clients": len(clients),
                 "training_items": [int(counts.min()), int(counts.max())] if len(clients) else None,
-                "trains_size": c.sizes[self.places[place]],
+                "trains_size": c.sizes[self.roles.places[place]],
                 "bytes_up_per_visit": int(server["sent"][place]) / visits,
                 "bytes_down_per_visit": int(server["received"][place]) / visits,
             }
-        tables = {} if self.alone else {str(c.sizes[size]): server[f"items{size}"] for size in self.trained}
+        tables = {} if self.roles.alone else {str(c.sizes[size]): server[f"items{size}"] for size in self.roles.trained}
         return {
             "sizing": c.sizing,
             "sizes": found,

@@ -1,21 +1,20 @@
-"""Local work of a client with a nested model: one full-batch gradient, or epochs; and its own merged table."""
+"""Local work of a client with a nested model: one full-batch gradient, or epochs on all it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from fedrec.federation.local import BETA1, EPS, Batch, Params, Step, fit, take_rows
-from fedrec.federation.method import Task
-from fedrec.federation.payload import State
+from fedrec.federation.local import BETA1, BETA2, EPS, Batch, Params, Step, fit
 from fedrec.federation.store import ClientState
-from fedrec.parts import merging
-from fedrec.parts.hetero_models import NestedModel, predictor_size
-from fedrec.sampling import streams
+from fedrec.parts import decorrelation, distillation
+from fedrec.parts.hetero_config import HeteFedRecConfig
+from fedrec.parts.hetero_models import NestedModel
+from fedrec.parts.hetero_roles import Roles
 from fedrec.sampling.samples import Samples
 
 
@@ -65,68 +64,57 @@ def positive_items(samples: Samples, n_items: int) -> Tensor:
     return found.scatter_add_(1, samples.items.long(), samples.labels) > 0
 
 
-class OwnTables:
-    """Merging for clients of different size: each keeps a table of its own size and an adapter for its columns."""
+def decorrelated_part(config: HeteFedRecConfig, table: Tensor, seed: int, round: int) -> Tensor:
+    """The rows and columns of a table [..., m, N] that are decorrelated (section 5 of the card)."""
+    table = table[..., config.sizes[0] :] if config.ddr_columns == "outer" else table
+    if config.ddr_rows == 1:
+        return table
+    return table[..., distillation.draw_items(table.shape[-2], config.ddr_rows, seed, round, table.device), :]
 
-    def __init__(self, config: Any, model: NestedModel, places: Sequence[int]) -> None:
-        """``places`` is the size each group trains."""
-        self.config, self.model, self.places = config, model, places
-        self.used = config.merge != "replace"
 
-    def widths(self, size: int) -> tuple[int, ...]:
-        """Layers of the adapter of a size."""
-        return merging.adapter_widths(self.config.sizes[size], self.config.adapter_hidden)
+class LocalWork:
+    """Section 7, step 2: what a client of a size computes from its samples; its user vector moves at once."""
 
-    def state(self, task: Task, group: Tensor) -> State:
-        """Empty tables, filled at the first download, and the initial adapter of each size; padded to the widest."""
-        if not self.used:
-            return {}
-        n, widest = len(group), self.config.sizes[max(self.places)]
-        state = {
-            "local": torch.zeros(1, task.n_items, widest, device=task.device).expand(n, -1, -1),
-            "started": torch.zeros(n, dtype=torch.bool, device=task.device),
-        }
-        if self.config.merge == "elastic":
-            keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, torch.zeros(1, dtype=torch.int64)), 1)
-            adapters = [merging.init_adapters(self.widths(place), keys)[0] for place in self.places]
-            state["adapter"] = stack_padded(adapters).to(task.device)[group]
-        return state
+    def __init__(self, config: HeteFedRecConfig, roles: Roles, model: NestedModel) -> None:
+        """Read HeteFedRec's settings."""
+        self.config, self.roles, self.model = config, roles, model
 
-    def merged(
-        self,
-        clients: ClientState,
-        server: Tensor,
-        size: int,
-        params: Params | None = None,
-        samples: Samples | None = None,
-    ) -> Tensor:
-        """The download as it is, or merged with the own table; with ``samples`` the adapter is trained first."""
-        c, widths, theta = self.config, self.widths(size), None
-        if not self.used:
-            return server
-        local = torch.where(clients["started"][:, None, None], clients["local"][..., : server.shape[2]], server)
-        if c.merge == "elastic":
-            theta = clients["adapter"][:, : predictor_size(widths)].clone()
-            if params is not None and samples is not None:
-                self._fit(theta, params, local, server, samples, size)
-                clients["adapter"] = widened(theta, clients["adapter"])
-        return merging.merge(c.merge, local, server, theta=theta, widths=widths, rho=c.rho)
+    def run(
+        self, clients: ClientState, params: Params, names: Sequence[str], samples: Samples, size: int, round: int
+    ) -> tuple[Params, Tensor]:
+        """Changes of the ``names`` but the user vector, and each client's loss."""
+        if self.config.local == "epochs":
+            return self._epochs(clients, params, names, samples, size, round)
+        gradients, loss = full_gradient(self.model, params, names, size, samples)
+        self._user_step(clients, gradients.pop("user"))
+        # The change is minus the gradient; who adds it up chooses the step.
+        return {name: -gradient for name, gradient in gradients.items()}, loss
 
-    def _fit(self, theta: Tensor, params: Params, own: Tensor, server: Tensor, samples: Samples, size: int) -> None:
-        """Train the adapters alone, through the client's own loss on merged rows (Eq. 11 of FedEM)."""
-        c, widths = self.config, self.widths(size)
+    def _user_step(self, clients: ClientState, gradient: Tensor) -> None:
+        move = gradient
+        if self.config.user_optimizer == "adam":
+            clients["steps"] = clients["steps"] + 1
+            move, first, second = adam(gradient, clients["first"], clients["second"], clients["steps"], BETA2)
+            clients["first"], clients["second"] = first, second
+        clients["user"] = clients["user"] - (self.config.lr_user or self.config.lr) * move
 
-        def loss(params: Params, batch: Batch) -> Tensor:
-            block = merging.merged_rows(params, widths, params["local"], params["server"])
-            return self.model.loss(params | {"block": block}, size, batch.slots, batch.bce)
+    def _epochs(
+        self, clients: ClientState, params: Params, names: Sequence[str], samples: Samples, size: int, round: int
+    ) -> tuple[Params, Tensor]:
+        c, whole = self.config, self.roles.whole_table[size]
+        work = params | {name: params[name].clone() for name in names}
 
-        work = params | {"adapter": theta, "local": take_rows(own, samples), "server": take_rows(server, samples)}
-        # A single gradient per visit sees all samples at once; so does the adapter then.
-        batch = c.batch_size if c.local == "epochs" else max(1, samples.items.shape[1])
-        fit(work, loss, samples, epochs=c.adapter_epochs, batch_size=batch, steps=[Step(("adapter",), c.adapter_lr)])
+        def loss(local: Params, batch: Batch) -> Tensor:
+            value = self.model.loss(local, size, batch.items if whole else batch.slots, batch.bce)
+            if whole:
+                part = decorrelated_part(c, local["block"], samples.seed, round)
+                value = value + c.alpha * decorrelation.penalty(part)
+            return value
 
-    def keep(self, clients: ClientState, table: Tensor) -> None:
-        """Remember the table after training."""
-        if self.used:
-            clients["local"] = widened(table, clients["local"])
-            clients["started"] = torch.ones_like(clients["started"])
+        rates = dict.fromkeys(names, c.lr_theta or c.lr) | {"user": c.lr_user or c.lr, "block": c.lr}
+        value = fit(
+            work, loss, replace(samples, round=round),
+            epochs=c.epochs, batch_size=c.batch_size, steps=[Step(tuple(names), rates, c.optimizer)],
+        )  # fmt: skip
+        clients["user"] = work["user"]
+        return {name: work[name] - params[name] for name in names if name != "user"}, value

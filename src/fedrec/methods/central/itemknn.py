@@ -49,9 +49,9 @@ class ItemKNN(CentralMethod):
         root = counts.diagonal().sqrt()
         similar = counts / (torch.outer(root, root) + self.config.shrink).clamp_(min=1e-12)
         similar.fill_diagonal_(0)
-        values, near = similar.topk(min(self.config.k, data.n_items), dim=0)
-        # Column j holds the neighbours of item j, so x_u W sums what they say about j.
-        state["weights"] = torch.zeros_like(similar).scatter_(0, near, values)
+        # Column j holds the neighbours of item j, so x_u W sums what they say about j. All that tie with the last stay.
+        last = similar.topk(min(self.config.k, data.n_items), dim=0).values[-1]
+        state["weights"] = torch.where(similar >= last, similar, 0)
         return torch.zeros(())
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:

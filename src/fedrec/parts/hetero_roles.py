@@ -1,0 +1,64 @@
+"""What a mode of HeteFedRec means: who trains which size, who shares with whom, and which parts are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrec.parts import padding
+from fedrec.parts.hetero_config import HeteFedRecConfig
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Read off the settings once (sections 4 to 8 of the card)."""
+
+    places: tuple[int, ...]
+    """The place in ``sizes`` that each group of clients really trains."""
+    udl: bool
+    ddr: bool
+    reskd: bool
+    alone: bool
+    """Standalone: nothing is sent."""
+    exclusive: bool
+    """Only the last group uploads; the others train their user vectors."""
+    padded: bool
+    """Groups share one padded sum, or each has a federation of its own."""
+    rule: padding.Rule
+    whole_table: tuple[bool, ...]
+    """By size: clients train every row, because decorrelation moves all of them in local epochs."""
+    lr_items: float
+    lr_theta: float
+
+    @property
+    def trained(self) -> list[int]:
+        """The sizes in use."""
+        return sorted(set(self.places))
+
+    def frozen(self, group: int) -> bool:
+        """Whether clients of this group only follow."""
+        return self.exclusive and group < len(self.places) - 1
+
+    def rate(self, name: str) -> float:
+        """Step on combined gradients (or in Adam) of tables or predictors."""
+        return self.lr_theta if name.startswith("theta") else self.lr_items
+
+
+def roles(config: HeteFedRecConfig) -> Roles:
+    """The roles of a configuration."""
+    c, full, last = config, config.mode == "hetefedrec", len(config.sizes) - 1
+    one = {"all_small": 0, "all_medium": len(c.sizes) // 2, "all_large": last, "all_large_exclusive": last}
+    ddr = full and c.ddr and c.alpha > 0
+    as_sent = c.local == "epochs" and c.server_optimizer == "sgd"  # combined changes are taken as they are
+    return Roles(
+        places=tuple(one.get(c.mode, group) for group in range(last + 1)),
+        udl=full and c.udl,
+        ddr=ddr,
+        reskd=full and c.reskd,
+        alone=c.mode == "standalone",
+        exclusive=c.mode == "all_large_exclusive",
+        padded=c.mode in ("hetefedrec", "direct"),
+        rule=c.agg or ("sum" if c.local == "gradient" else "mean"),
+        whole_table=tuple(ddr and size > 0 and c.local == "epochs" for size in range(last + 1)),
+        lr_items=1.0 if as_sent else c.lr,
+        lr_theta=1.0 if as_sent else c.lr_theta or c.lr,
+    )

@@ -1,0 +1,92 @@
+"""The server of nested models: pad and sum what clients of every size sent, move the tables, distil their relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fedrec.federation.payload import State, Upload, tensor
+from fedrec.parts import decorrelation, distillation, padding
+from fedrec.parts.hetero_config import HeteFedRecConfig
+from fedrec.parts.hetero_local import adam, decorrelated_part
+from fedrec.parts.hetero_models import NestedModel
+from fedrec.parts.hetero_roles import Roles
+
+BETA2 = 0.98
+
+
+_MOMENTS = ("first", "second")
+
+
+def moments(public: State) -> State:
+    """What Adam on the server remembers of its tables and predictors."""
+    zeros = {f"{name}.{moment}": torch.zeros_like(value) for name, value in public.items() for moment in _MOMENTS}
+    return zeros | {"steps": torch.zeros(())}
+
+
+class NestedServer:
+    """Section 7 of the card, steps 3 and 4."""
+
+    def __init__(self, config: HeteFedRecConfig, roles: Roles, model: NestedModel) -> None:
+        """Read HeteFedRec's settings."""
+        self.config, self.roles, self.model = config, roles, model
+
+    def updated(self, server: State, uploads: Iterable[tuple[int, Upload]], round: int) -> State:
+        """``server`` after the uploads of a round, each with the size its clients trained."""
+        c, roles = self.config, self.roles
+        tables: padding.PaddedSum | None = None
+        thetas: dict[str, tuple[Tensor, int]] = {}
+        for size, upload in uploads:
+            if "items" not in upload.parts:
+                continue
+            if tables is None:
+                first = server[f"items{size}"]
+                tables = padding.PaddedSum(c.sizes, len(first), first.device)
+            tables.add(size, upload, "items")
+            for name in (f"theta{task}" for task in self.model.tasks(size)):
+                total, n = thetas.get(name, (torch.zeros((), device=first.device), 0))
+                thetas[name] = tensor(upload.parts, name).sum(0) + total, n + len(upload.clients)
+        if tables is None:
+            return server
+        if roles.ddr and c.local == "gradient":
+            for size in roles.trained[1:]:
+                tables.add_constant(size, self._decorrelating(server[f"items{size}"], int(server["seed"]), round))
+        changes = {f"items{size}": tables.combined(size, roles.rule, roles.padded) for size in roles.trained}
+        changes |= {name: total if roles.rule == "sum" else total / n for name, (total, n) in thetas.items()}
+        return self._distilled(self._moved(server, changes), round)
+
+    def _decorrelating(self, table: Tensor, seed: int, round: int) -> Tensor:
+        """What decorrelation adds to each client's change; the same for all of a size, so the server computes it."""
+        whole = table.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            part = decorrelated_part(self.config, whole, seed, round)
+        (gradient,) = torch.autograd.grad(part, whole, decorrelation.penalty_gradient(part.detach()))
+        return -float(self.config.alpha) * gradient
+
+    def _moved(self, server: State, changes: State) -> State:
+        new = dict(server)
+        adaptive = self.config.server_optimizer == "adam"
+        if adaptive:
+            new["steps"] = server["steps"] + 1
+        for name, change in changes.items():
+            if adaptive:
+                first, second = (server[f"{name}.{moment}"] for moment in _MOMENTS)
+                steps = new["steps"].to(change.device)
+                change, new[f"{name}.first"], new[f"{name}.second"] = adam(change, first, second, steps, BETA2)
+            new[name] = server[name] + self.roles.rate(name) * change
+        return new
+
+    def _distilled(self, server: State, round: int) -> State:
+        """Section 6, every ``reskd_every`` rounds."""
+        c, trained = self.config, self.roles.trained
+        if not self.roles.reskd or len(trained) == 1 or (round + 1) % c.reskd_every:
+            return server
+        names = [f"items{size}" for size in trained]
+        tables = [server[name] for name in names]
+        items = distillation.draw_items(len(tables[0]), c.reskd_items, int(server["seed"]), round, tables[0].device)
+        new = distillation.distil(
+            tables, items, lr=c.reskd_lr, steps=c.reskd_steps, optimizer=c.reskd_optimizer, relation=c.relation
+        )
+        return server | dict(zip(names, new, strict=True))
