@@ -6,14 +6,16 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 import fedrec
-from fedrec.errors import ConfigError
+from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
+from fedrec.methods import create
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec
 from fedrec.parts import decorrelation, hetero_models
 from fedrec.testing import MethodSuite
 
+MODES = [settings["mode"] for settings in ROWS.values() if "mode" in settings]
 RATES = {"lr": 1.0, "lr_theta": 0.01, "lr_user": 10.0}
 
 
@@ -86,14 +88,28 @@ def test_a_round_is_its_definition(tiny: fedrec.Split) -> None:
     assert torch.equal(everybody[small, 2:], start.store.at(torch.arange(tiny.data.n_users))["user"][small, 2:])
 
 
-@pytest.mark.parametrize("base", ["ncf", "lightgcn", "mf"])
-def test_one_sgd_epoch_is_one_gradient(tiny: fedrec.Split, base: str) -> None:
-    common = {"sizes": (2, 4, 8), "alpha": 1.0, "base": base, "lr_theta": 0.02, "lr_user": 0.3, "lr": 0.5}
-    gradient = simulate(tiny, **common)
-    epochs = simulate(tiny, **common, local="epochs", epochs=1, optimizer="sgd", batch_size=10**6, agg="sum")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base": "ncf"},
+        {"base": "lightgcn"},
+        {"base": "mf"},
+        {"agg": "mean"},
+        {"agg": "touched"},
+        {"merge": "static", "ddr": False},
+        {"merge": "elastic", "ddr": False},
+        {"mode": "all_medium", "alpha": 0.0},
+        {"mode": "clustered"},
+    ],
+    ids=str,
+)
+def test_one_sgd_epoch_is_one_gradient(tiny: fedrec.Split, options: dict[str, Any]) -> None:
+    common = {"sizes": (2, 4, 8), "alpha": 1.0, "lr_theta": 0.02, "lr_user": 0.3, "lr": 0.5, "agg": "sum"} | options
+    gradient = simulate(tiny, 3, **common)
+    epochs = simulate(tiny, 3, **common, local="epochs", epochs=1, optimizer="sgd", batch_size=10**6)
     everybody = torch.arange(tiny.data.n_users)
     assert torch.allclose(gradient.scores(everybody), epochs.scores(everybody), atol=1e-5)
-    for name in ("items0", "items2", "theta1"):
+    for name in (name for name in gradient.server if name.startswith(("items", "theta"))):
         assert torch.allclose(gradient.server[name], epochs.server[name], atol=1e-5)
 
 
@@ -189,27 +205,45 @@ def test_a_global_epoch_visits_everybody_once(tiny: fedrec.Split) -> None:
 
 OPTIONS: list[dict[str, Any]] = [
     {"base": "lightgcn"},
-    {"base": "lightgcn", "propagate": "user_only", "layers": 3},
+    {"base": "lightgcn", "propagate": "user_only"},
+    {"base": "lightgcn", "layers": 3},
     {"base": "mf"},
-    {"server_optimizer": "adam", "user_optimizer": "adam", "lr": 0.01, "lr_user": 0.05},
+    {"server_optimizer": "adam", "lr": 0.01},
+    {"user_optimizer": "adam", "lr_user": 0.05},
     {"local": "epochs", "lr": 0.01, "lr_user": 0.01, "epochs": 2, "batch_size": 32},
     {"agg": "mean"},
-    {"agg": "touched", "ddr": False},
-    {"separate_users": True, "udl_weights": "mean", "growing": True},
-    {"ddr_columns": "outer", "ddr_rows": 0.3, "relation": "euclidean", "reskd_optimizer": "adam", "reskd_steps": 3},
+    {"agg": "touched"},
+    {"separate_users": True},
+    {"udl_weights": "mean"},
+    {"growing": True},
+    {"ddr_columns": "outer"},
+    {"ddr_rows": 0.3},
+    {"relation": "euclidean"},
+    {"reskd_optimizer": "adam"},
+    {"reskd_steps": 3},
+    {"reskd_every": 2},
+    {"reskd_items": 0.5},
     {"merge": "elastic"},
     {"merge": "elastic", "local": "epochs", "lr": 0.01, "base": "lightgcn", "lr_user": 0.01},
     {"mode": "standalone", "base": "lightgcn", "local": "epochs", "lr": 0.01, "lr_user": 0.01},
     {"sizes": (1, 2, 3, 5, 8), "sizing": "interactions", "items_per_column": 4},
-    {"redraw": True, "sizing": "random", "sizes": (2, 4, 8), "ratio": (1, 1, 1)},
-    *({"mode": settings["mode"]} for settings in ROWS.values() if "mode" in settings),
+    {"redraw": True},
+    {"sizing": "random", "sizes": (2, 4, 8), "ratio": (1, 1, 1)},
+    {"merge": "static"},
+    {"nested_init": False},
+    *({"mode": mode} for mode in MODES),
 ]
+
+
+def _defaults(options: dict[str, Any]) -> dict[str, Any]:
+    fields = HeteFedRec.Config.model_fields
+    return {name: RATES.get(name, fields[name].default) for name in options}
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items()))
 def test_every_switch_trains_resumes_and_ignores_cohorts(tiny: fedrec.Split, options: dict[str, Any]) -> None:
     everybody = torch.arange(tiny.data.n_users)
-    settings = RATES | {"clients_per_round": 20} | options
+    settings = RATES | {"clients_per_round": 20, "alpha": 1.0, "reskd_lr": 0.3} | options
     whole, half, alone = (
         Simulation(HeteFedRec(**settings), tiny.training, cohort_samples=size) for size in (None, None, 1)
     )
@@ -225,6 +259,9 @@ def test_every_switch_trains_resumes_and_ignores_cohorts(tiny: fedrec.Split, opt
     scores = whole.scores(everybody)
     assert bool(torch.isfinite(scores).all())
     assert not torch.allclose(scores, start)
+    base = {name: value for name, value in options.items() if name == "base" and len(options) > 1}
+    plain = simulate(tiny, 3, **(settings | _defaults(options) | base)).scores(everybody)
+    assert torch.equal(scores, plain) == (options == {"mode": "hetefedrec"}), "the switch must do something"
     assert torch.equal(scores, again.scores(everybody))
     assert torch.allclose(scores, alone.scores(everybody), atol=1e-3)
 
@@ -255,6 +292,14 @@ def test_result_reports_groups_and_what_was_picked(tiny: fedrec.Split) -> None:
         ({"sizes": ()}, "increasing"),
         ({"ratio": (1, 1)}, "2 shares for 3 sizes"),
         ({"ratio": (0, 0, 0)}, "positive share"),
+        ({"ratio": (float("nan"), 1, 1)}, r"ratio\[0\]: .* finite"),
+        ({"ratio": 5}, "written as a list"),
+        ({"lr": float("inf")}, "finite"),
+        ({"sizing": "memory", "memory_mb": -1}, "must be positive"),
+        ({"sizing": "memory", "memory_mb": (1, "x")}, r"memory_mb\[1\]: "),
+        ({"memory_mb": 1}, "no effect with sizing=ratio"),
+        ({"assignment": (8, 8)}, "no effect with sizing=ratio"),
+        ({"sizing": "interactions", "ratio": (1, 1, 1)}, "no effect with sizing=interactions"),
         ({"sizing": "memory"}, "needs memory_mb"),
         ({"sizing": "assignment"}, "needs assignment"),
         ({"sizing": "assignment", "assignment": (8, 9)}, "size 9"),
@@ -276,6 +321,80 @@ def test_settings_that_do_not_fit_the_data(tiny: fedrec.Split) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             simulate(tiny, **options)
+
+
+def test_rates_follow_how_clients_and_server_step() -> None:
+    def rates(**options: Any) -> tuple[float, float | None, float | None]:
+        config = create("hetefedrec", protocol="hetefedrec", data="ml-1m", **options).config
+        return config.lr, config.lr_theta, config.lr_user
+
+    assert rates(local="epochs") == (0.001, None, None)
+    assert rates(server_optimizer="adam") == (0.01, None, 10)
+    assert rates(user_optimizer="adam")[2] == 0.1
+    assert rates(local="epochs", lr=0.1)[0] == 0.1
+    assert rates() == (1, 0.01, 10)  # tuned on this data
+
+
+def test_own_changes_ignore_the_server_optimizer(tiny: fedrec.Split) -> None:
+    """What local epochs changed is taken whole, by standalone and by merging clients."""
+    everybody = torch.arange(tiny.data.n_users)
+    for options, name in (({"mode": "standalone"}, "items"), ({"merge": "static", "rho": 0.5}, "local")):
+        found = []
+        for optimizer in ("sgd", "adam"):
+            simulation = Simulation(HeteFedRec(local="epochs", server_optimizer=optimizer, **options), tiny.training)
+            simulation.round(0)
+            found.append(simulation.store.at(everybody)[name].clone())
+        assert torch.equal(found[0], found[1])
+
+
+def test_groups_are_the_same_in_every_mode(tiny: fedrec.Split) -> None:
+    memory = (0.003,) * 10 + (0.005,) * 10 + (1.0,) * 10
+    budget = {"sizes": (2, 4, 8), "sizing": "memory", "memory_mb": memory}
+    task = Simulation(HeteFedRec(), tiny.training).task
+    found = {mode: HeteFedRec(**budget, mode=mode).groups(task).tolist() for mode in ("hetefedrec", *MODES)}
+    assert all(groups == found["hetefedrec"] for groups in found.values())
+    assert len(set(found["hetefedrec"])) == 3
+    merging = HeteFedRec(**budget, merge="elastic").groups(task)
+    assert int(merging.sum()) < sum(found["hetefedrec"])  # an own table takes memory, too
+
+
+def test_unvisited_clients_know_their_graph(tiny: fedrec.Split) -> None:
+    simulation = simulate(tiny, base="lightgcn", participation=0.2)
+    kept = simulation.store.at(torch.arange(30))["positives"]
+    for client in range(30):
+        assert kept[client].nonzero()[:, 0].tolist() == sorted(set(tiny.training.positives[client].tolist()))
+
+
+def test_adapters_are_trained(tiny: fedrec.Split) -> None:
+    everybody = torch.arange(tiny.data.n_users)
+    start = Simulation(HeteFedRec(**RATES, merge="elastic"), tiny.training).store.at(everybody)["adapter"].clone()
+    found = simulate(tiny, 2, merge="elastic")
+    assert bool((found.store.at(everybody)["adapter"] != start).any(1).all())
+    stuck = simulate(tiny, 2, merge="elastic", adapter_lr=1e-12)
+    assert not torch.allclose(found.scores(everybody), stuck.scores(everybody), atol=1e-4)
+
+
+def test_server_adam_is_torchs(tiny: fedrec.Split) -> None:
+    options = {"mode": "all_small", "lr": 0.01, "lr_theta": 0.02, "lr_user": 1e-12}
+    start = Simulation(HeteFedRec(**options), tiny.training).server
+    plain = simulate(tiny, **options).server
+    gradient = {
+        "items0": (start["items0"] - plain["items0"]) / 0.01,
+        "theta0": (start["theta0"] - plain["theta0"]) / 0.02,
+    }
+    adam = simulate(tiny, **options, server_optimizer="adam").server
+    for (name, slope), lr in zip(gradient.items(), (0.01, 0.02), strict=True):
+        leaf = start[name].clone().requires_grad_()
+        leaf.grad = slope
+        torch.optim.Adam([leaf], lr=lr, betas=(0.9, 0.98)).step()
+        far = slope.abs() > 1e-4  # where the rounding of the difference cannot turn a step around
+        assert torch.allclose(adam[name][far], leaf.detach()[far], atol=1e-4)
+        assert int(far.sum()) > 20
+
+
+def test_divergence_names_the_epoch(tiny: fedrec.Split) -> None:
+    with pytest.raises(FedrecError, match=r"diverged in round [12]:"):
+        train(HeteFedRec(lr=1e30, clients_per_round=5), tiny, rounds=2, device="cpu", progress=False)
 
 
 @pytest.mark.parametrize("mode", ["hetefedrec", "all_large_exclusive", "standalone"])

@@ -65,6 +65,29 @@ def test_distillation_brings_relations_together(relation: str, optimizer: str) -
     assert all(torch.equal(a[others], b[others]) for a, b in zip(moved, tables, strict=True))
 
 
+@pytest.mark.parametrize("relation", ["cosine", "euclidean"])
+def test_a_distillation_step_is_its_definition(relation: str) -> None:
+    """Section 6 of the card: the mean over sizes, held constant, is the target; the loss is the mean over pairs."""
+    tables = [torch.randn(10, n, generator=rng(), dtype=torch.float64) for n in (2, 4, 8)]
+    items = torch.tensor([1, 4, 5, 8])
+
+    def between(rows: torch.Tensor) -> torch.Tensor:
+        def one(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            if relation == "cosine":
+                return a @ b / (a.norm() * b.norm())
+            return (a - b + 1e-12).norm()
+
+        return torch.stack([torch.stack([one(a, b) for b in rows]) for a in rows])
+
+    target = sum(between(table[items]) for table in tables) / 3
+    moved = distillation.distil(tables, items, lr=0.7, relation=relation)
+    for table, found in zip(tables, moved, strict=True):
+        rows = table[items].clone().requires_grad_()
+        (between(rows) - target).square().mean().backward()
+        assert torch.allclose(found[items], table[items] - 0.7 * rows.grad, atol=1e-6)
+        assert float(rows.grad.abs().max()) > 1e-3
+
+
 def test_distillation_leaves_equal_relations_alone() -> None:
     table = torch.randn(12, 3, generator=rng())
     wide = torch.cat([table, torch.zeros(12, 2)], 1)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class MethodConfig(BaseModel):
     """Hyper-parameters of a method. Rounds, seed and device are options of a run, not of a method."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class LearnedConfig(MethodConfig):
@@ -87,6 +87,15 @@ def participation_rng(seed: int, round: int) -> np.random.Generator:
     return np.random.default_rng([seed, int(streams.Purpose.PARTICIPATION), round])
 
 
+def _sentence(error: ValidationError) -> str:
+    """Which setting is wrong and why; of a setting of several forms, the complaint that got furthest."""
+    first = max(error.errors(), key=lambda found: sum(isinstance(part, int) for part in found["loc"]))
+    name, places = first["loc"][:1], [part for part in first["loc"][1:] if isinstance(part, int)]
+    where = "".join(str(part) for part in name) + "".join(f"[{place}]" for place in places)
+    hint = ", written as a list, such as [1,2]" if first["type"] in ("tuple_type", "list_type") else ""
+    return f"{where or 'values'}: {first['msg'].removeprefix('Value error, ')}{hint}"
+
+
 class Method(ABC):
     """One published method: a typed Config and the arrows."""
 
@@ -100,6 +109,8 @@ class Method(ABC):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     rounds: int = 100
     """Default number of rounds of a run."""
+    defining: ClassVar[tuple[str, ...]] = ("variant",)
+    """Settings that bring their own defaults: chosen by hand, they are run as defined, not with what was tuned for others."""
     logits: ClassVar[bool] = True
     """Whether scores are logits of a probability; protocols that rank sigmoids leave other scores as they are."""
 
@@ -116,10 +127,7 @@ class Method(ABC):
         try:
             return cls.Config(**options)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            message = first["msg"].removeprefix("Value error, ")
-            raise ConfigError(f"{cls.name}: setting {place or 'values'}: {message}.") from None
+            raise ConfigError(f"{cls.name}: setting {_sentence(error)}.") from None
 
     def describe_config(self) -> dict[str, Any]:
         """The config as plain values."""
@@ -152,6 +160,10 @@ class Method(ABC):
     @abstractmethod
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Initial private state of these clients."""
+
+    def own_data(self, view: TrainingView, clients: Tensor) -> State:
+        """What these clients keep of their own training items, beside ``client_state``; it never leaves them."""
+        return {}
 
     def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
         """Clients that train this round, by default a random share of those that have training items."""

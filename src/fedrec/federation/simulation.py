@@ -17,7 +17,7 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.memory import check_fits
 from fedrec.federation.method import Method, Task, participation_rng
-from fedrec.federation.payload import Upload, client_bytes
+from fedrec.federation.payload import State, Upload, client_bytes
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.store import ClientStore
 from fedrec.sampling.negatives import Sampler
@@ -61,14 +61,18 @@ class Simulation:
         self.cohort_samples = cohort_samples or SAMPLES[self.device.type]
         self._order = size_order(counts)
         self.store = ClientStore(self._order, store_folder)
-        first = method.client_state(self.task, self._order[:1])
+        first = self._fresh(self._order[:1])
         self.private_bytes = view.n_clients * sum(t.numel() * t.element_size() for t in first.values())
         check_fits(method, self.private_bytes, self.device, on_disk=store_folder is not None)
         largest = max((t.numel() * t.element_size() for t in first.values()), default=1)
         self._most = max(1, TABLES[self.device.type] // max(largest, 4 * view.n_items))
         for chunk in torch.split(self._order, self._most):
-            self.store.fill(chunk, method.client_state(self.task, chunk))
+            self.store.fill(chunk, self._fresh(chunk))
         self.server = method.server_state(self.task)
+
+    def _fresh(self, clients: Tensor) -> State:
+        kept = self.method.own_data(self.view, clients)
+        return self.method.client_state(self.task, clients) | {name: t.to(self.device) for name, t in kept.items()}
 
     def round(self, number: int) -> RoundReport:
         """Run one round; ``number`` counts from 0."""
@@ -80,6 +84,10 @@ class Simulation:
         report.seconds["aggregation"] -= sum(v for k, v in report.seconds.items() if k != "aggregation")
         report.loss = self._mean_loss(losses, number)
         return report
+
+    def label(self, number: int) -> str:
+        """What a user calls this round."""
+        return f"round {number + 1}"
 
     def _uploads(self, number: int, report: RoundReport, losses: list[tuple[Tensor, Tensor]]) -> Iterator[Upload]:
         method, task = self.method, self.task
@@ -115,7 +123,7 @@ class Simulation:
             rate = getattr(self.method.config, "lr", None)
             advice = f"lower lr (now {rate:g})" if rate else "check the settings"
             raise FedrecError(
-                f"training diverged in round {number + 1}: the loss of client {client} is not finite; {advice}."
+                f"training diverged in {self.label(number)}: the loss of client {client} is not finite; {advice}."
             )
         return float(loss.double().mean())
 

@@ -98,8 +98,7 @@ def create(
     if own_merge and merge is not None:
         options["merge"] = merge
     merging = None if own_merge else _merge_settings(merge, options)
-    # A variant chosen by hand is run as it is defined, not with settings tuned for another one.
-    known = {} if "variant" in options else tuned(name, protocol, data)
+    known = {} if any(key in options for key in kind.defining) else tuned(name, protocol, data)
     rounds = known.pop("rounds", None)
     for key in options:
         if key not in kind.Config.model_fields:

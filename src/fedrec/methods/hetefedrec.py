@@ -26,7 +26,7 @@ from fedrec.federation.store import ClientState
 from fedrec.parts import decorrelation, hetero_models, nested_sizes
 from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
 from fedrec.parts.hetero_config import ROWS, HeteFedRecConfig
-from fedrec.parts.hetero_local import LocalWork, positive_items, stack_padded, widened
+from fedrec.parts.hetero_local import LocalWork, stack_padded, widened
 from fedrec.parts.hetero_merging import OwnTables
 from fedrec.parts.hetero_roles import roles
 from fedrec.parts.hetero_server import NestedServer, moments
@@ -47,6 +47,7 @@ class HeteFedRec(Method):
     server_keeps = "an item table (m x N) and a predictor (16 N + 89) per size"
     Config = HeteFedRecConfig
     rounds = 100
+    defining = ("local", "server_optimizer", "user_optimizer")
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """Read off what the mode means: who shares with whom, and which of the three parts are on."""
@@ -58,15 +59,19 @@ class HeteFedRec(Method):
         self.server_work = NestedServer(self.config, self.roles, self.model)
 
     def groups(self, task: Task) -> Tensor:
-        """The group (place of its size in ``sizes``) of every client."""
-        return nested_sizes.pick(
-            self.config, task, [self.model_bytes(place, task.n_items) for place in self.roles.places]
-        )
+        """The group (place of its size in ``sizes``) of every client; the same in all modes."""
+        return nested_sizes.pick(self.config, task, [self.model_bytes(size, task.n_items) for size in self._sizes])
+
+    @property
+    def _sizes(self) -> range:
+        return range(len(self.config.sizes))
 
     def model_bytes(self, size: int, n_items: int) -> int:
-        """What a client of this size holds: table and predictors, and an update of the same shape."""
-        predictors = sum(self.model.n_theta(task) for task in self.model.tasks(size))
-        return 2 * 4 * (n_items * int(self.config.sizes[size]) + predictors)
+        """What training this size takes: table, predictors and their update; Adam's moments, an own table to merge."""
+        c, table = self.config, n_items * int(self.config.sizes[size])
+        copies = 4 if c.local == "epochs" and c.optimizer == "adam" else 2
+        predictors = sum(self.model.n_theta(smaller) for smaller in range(size + 1))
+        return 4 * (copies * (table + predictors) + (table if self.own.used else 0))
 
     def client_groups(self, task: Task) -> dict[str, Tensor]:
         """Clients by size."""
@@ -106,8 +111,6 @@ class HeteFedRec(Method):
         if c.user_optimizer == "adam" and c.local == "gradient":
             state |= {"first": torch.zeros_like(user), "second": torch.zeros_like(user)}
             state["steps"] = torch.zeros(n, 1, device=task.device)
-        if c.base == "lightgcn":
-            state["positives"] = torch.zeros(1, task.n_items, dtype=torch.bool, device=task.device).expand(n, -1)
         if self.roles.exclusive:
             state["first_user"] = user
         if self.roles.alone:
@@ -115,6 +118,15 @@ class HeteFedRec(Method):
             state["theta"] = stack_padded([initial[f"theta{place}"] for place in range(len(c.sizes))])[group]
             state["items"] = initial[f"items{len(c.sizes) - 1}"].expand(n, -1, -1)
         return state | self.own.state(task, group)
+
+    def own_data(self, view: TrainingView, clients: Tensor) -> State:
+        """The links of a LightGCN client, [c, m]."""
+        if self.config.base != "lightgcn":
+            return {}
+        linked = torch.zeros(len(clients), view.n_items, dtype=torch.bool)
+        for row, client in enumerate(clients.tolist()):
+            linked[row, torch.from_numpy(view.positives[client].astype(np.int64))] = True
+        return {"positives": linked}
 
     def make_trainer(
         self,
@@ -157,14 +169,14 @@ class HeteFedRec(Method):
         size, frozen = self.roles.places[group], self.roles.frozen(group)
         whole = self.roles.whole_table[size]
         thetas = [f"theta{task}" for task in self.model.tasks(size)]
-        params: Params = {"user": clients["user"]} | self._graph(clients, samples, whole=whole)
+        params: Params = {"user": clients["user"]} | self._graph(clients, None if whole else samples)
         if self.roles.alone:
             table = clients["items"]
             params["block"] = clients.take("items", samples)[..., : self.config.sizes[size]]
             params[thetas[0]] = clients["theta"][:, : self.model.n_theta(size)]
         else:
             params |= {name: tensor(payload, name) for name in thetas}
-            touched = params | self._graph(clients, samples, whole=False)
+            touched = params | self._graph(clients, samples) if self.own.used else None
             table = self.own.merged(clients, tensor(payload, "items"), size, touched, samples)
             params["block"] = table if whole else take_rows(table, samples)
         names = ["user"] if frozen else ["user", "block", *thetas]
@@ -179,15 +191,15 @@ class HeteFedRec(Method):
             update = RowUpdate(samples.rows, samples.row_counts, changes["block"], table.shape[1])
         if self.own.used:
             moved = update.dense() if isinstance(update, RowUpdate) else update
-            self.own.keep(clients, table + self.roles.lr_items * moved)
+            self.own.keep(clients, table + self.roles.own_items * moved)
         return {"items": update, **{name: changes[name] for name in thetas}}, loss
 
-    def _graph(self, clients: ClientState, samples: Samples, *, whole: bool) -> Params:
-        """Which rows of the block a LightGCN client is linked to."""
+    def _graph(self, clients: ClientState, samples: Samples | None) -> Params:
+        """Which rows, of those that ``samples`` touch or of the whole table, a LightGCN client is linked to."""
         if self.config.base != "lightgcn":
             return {}
-        positives = clients["positives"] = positive_items(samples, clients["positives"].shape[1])
-        if not whole:
+        positives = clients["positives"]
+        if samples is not None:
             valid = torch.arange(samples.rows.shape[1], device=positives.device) < samples.row_counts[:, None]
             positives = positives.gather(1, samples.rows.long()) & valid
         return {"positive": positives.float()}
@@ -195,16 +207,20 @@ class HeteFedRec(Method):
     def _keep(self, clients: ClientState, params: Params, changes: Params, samples: Samples) -> None:
         """Standalone: the client takes the step itself."""
         (theta,) = (name for name in changes if name != "block")
-        block = params["block"] + self.roles.lr_items * changes["block"]
+        block = params["block"] + self.roles.own_items * changes["block"]
         outer = clients.take("items", samples)[..., block.shape[2] :]
         clients.put("items", samples, torch.cat([block, outer], 2))
-        own = params[theta] + self.roles.lr_theta * changes[theta]
+        own = params[theta] + self.roles.own_theta * changes[theta]
         clients["theta"] = widened(own, clients["theta"])
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """Section 7, steps 3 and 4: pad, sum, update every size from slices of one aggregate; then distil."""
         counted = {name: server[name].clone() for name in ("sent", "received", "visits")}
         sized = ((self._size(server, upload.clients), self._counted(counted, server, upload)) for upload in uploads)
+        if self.roles.alone:
+            for _ in sized:
+                pass
+            return server | counted
         return self.server_work.updated(server, sized, round) | counted
 
     def _counted(self, counted: State, server: State, upload: Upload) -> Upload:

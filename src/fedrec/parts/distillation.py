@@ -29,9 +29,9 @@ def relations(rows: Tensor, kind: Relation) -> Tensor:
     return torch.where(squared > 1e-12, squared, 1e-12).sqrt()
 
 
-def draw_items(n_items: int, share: float, seed: int, number: int, device: torch.device) -> Tensor:
-    """A random subset of the items, at least two, the same for the same seed and number."""
-    key = streams.keys(seed, streams.Purpose.OTHER, 1 + number, torch.zeros(1, dtype=torch.int64))
+def draw_items(n_items: int, share: float, seed: int, number: int, device: torch.device, stream: int = 0) -> Tensor:
+    """A random subset of the items, at least two, the same for the same seed, number and stream."""
+    key = streams.keys(seed, streams.Purpose.OTHER, 1 + number, torch.tensor([stream]))
     chosen = streams.uniform(key, torch.arange(n_items)).argsort()[: max(2, round(share * n_items))]
     return chosen.to(device)
 

@@ -42,6 +42,10 @@ def block_of_clients(config: _Settings, task: Task, number: int) -> Tensor:
 class GlobalEpochs(Simulation):
     """A round of the run is a global epoch: every block of clients once, each through the method's four arrows."""
 
+    def label(self, number: int) -> str:
+        """The epoch of a block."""
+        return super().label(number // blocks(self.method.config, self.task))
+
     def round(self, number: int) -> RoundReport:
         """Run all blocks and add up what they cost."""
         n_blocks, whole, loss = blocks(self.method.config, self.task), RoundReport(), 0.0

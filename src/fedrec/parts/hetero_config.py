@@ -40,8 +40,8 @@ class HeteFedRecConfig(MethodConfig):
     """Embedding sizes, increasing; any number of them."""
     sizing: Literal["ratio", "random", "interactions", "memory", "assignment"] = "ratio"
     """Who gets which size: by rank of training items, at random, by a budget of items or memory, or as given."""
-    ratio: tuple[float, ...] = (5, 3, 2)
-    """Shares of the clients per size (``ratio`` and ``random``)."""
+    ratio: tuple[float, ...] | None = None
+    """Shares of the clients per size (``ratio`` and ``random``); None: 5:3:2 of three sizes, equal ones of others."""
     items_per_column: float = Field(5.0, gt=0)
     """Training items a client needs per embedding column (``sizing=interactions``)."""
     memory_mb: float | tuple[float, ...] | None = None
@@ -59,12 +59,14 @@ class HeteFedRecConfig(MethodConfig):
     batch_size: int = Field(256, ge=1)
     optimizer: Literal["adam", "sgd"] = "adam"
     """Of local epochs."""
-    lr: float = Field(1.0, gt=0)
-    """[3] Step of item tables: the server's on gradients, or the clients' in local epochs (there 0.001)."""
-    lr_theta: float | None = Field(0.001, gt=0)
-    """Step of the predictors, to which every client of a round adds a gradient; None, as in local epochs: ``lr``."""
+    lr: float = Field(3.0, gt=0)
+    """[3] Step of item tables: the server's on gradients (Adam's there: 0.01), or the clients' in local epochs (0.001)."""
+    lr_theta: float | None = Field(0.003, gt=0)
+    """Step of the predictors, to which every client of a round adds a gradient; None, as with Adam or epochs: ``lr``."""
     lr_user: float | None = Field(10.0, gt=0)
-    """Step of the user vectors, which move once per global epoch; None, as in local epochs: ``lr``."""
+    """Step of the user vectors, which move once per global epoch (with Adam 0.1); None, as in local epochs: ``lr``."""
+    lr_own: float | None = Field(None, gt=0)
+    """Step on single gradients of a table that only its client moves (standalone, merging); None: ``lr``."""
     user_optimizer: Literal["sgd", "adam"] = "sgd"
     """How user vectors follow single gradients; Adam keeps its moments on the client."""
     agg: padding.Rule | None = None
@@ -123,23 +125,29 @@ class HeteFedRecConfig(MethodConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _rates_of_epochs(cls, values: dict[str, Any]) -> dict[str, Any]:
-        epochs = {"lr": 0.001, "lr_theta": None, "lr_user": None} if values.get("local") == "epochs" else {}
-        return epochs | values
+    def _rates(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The default rates above are for single gradients without Adam."""
+        if values.get("local") == "epochs":
+            return {"lr": 0.001, "lr_theta": None, "lr_user": None} | values
+        server = {"lr": 0.01, "lr_theta": None} if values.get("server_optimizer") == "adam" else {}
+        users = {"lr_user": 0.1} if values.get("user_optimizer") == "adam" else {}
+        return server | users | values
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """``ratio`` or its default."""
+        return self.ratio or ((5, 3, 2) if len(self.sizes) == 3 else (1,) * len(self.sizes))
 
     @model_validator(mode="after")
     def _consistent(self) -> HeteFedRecConfig:
         sizes = self.sizes
         if not sizes or sizes[0] < 1 or any(a >= b for a, b in pairwise(sizes)):
             raise ValueError(f"sizes {list(sizes)} must be positive and increasing")
-        if self.sizing in ("ratio", "random") and len(self.ratio) != len(sizes):
+        if self.ratio is not None and len(self.ratio) != len(sizes):
             raise ValueError(f"ratio has {len(self.ratio)} shares for {len(sizes)} sizes; give one per size")
-        if min(self.ratio, default=0) < 0 or sum(self.ratio) <= 0:
-            raise ValueError(f"ratio {list(self.ratio)} must not be negative and must have a positive share")
-        if self.sizing == "memory" and self.memory_mb is None:
-            raise ValueError("sizing=memory needs memory_mb")
-        if self.sizing == "assignment" and self.assignment is None:
-            raise ValueError("sizing=assignment needs assignment, a list with the size of each client")
+        if min(self.shares) < 0 or sum(self.shares) <= 0:
+            raise ValueError(f"ratio {list(self.shares)} must not be negative and must have a positive share")
+        self._check_sizing()
         if unknown := set(self.assignment or ()) - set(sizes):
             raise ValueError(f"assignment names size {min(unknown)}, which is not among sizes {list(sizes)}")
         if self.merge != "replace" and self.mode == "standalone":
@@ -147,3 +155,22 @@ class HeteFedRecConfig(MethodConfig):
         if min((*self.hidden, *self.adapter_hidden), default=1) < 1:
             raise ValueError("hidden layers need at least one unit")
         return self
+
+    def _check_sizing(self) -> None:
+        """What a way of sizing needs is there, and nothing is there that it would ignore."""
+        uses = {"ratio": ("ratio", "random"), "memory_mb": ("memory",), "assignment": ("assignment",)}
+        for name, ways in uses.items():
+            given = getattr(self, name) is not None
+            if given and self.sizing not in ways:
+                raise ValueError(
+                    f"{name} has no effect with sizing={self.sizing}; set sizing={ways[0]} or leave it out"
+                )
+            if not given and self.sizing in ways and name != "ratio":
+                raise ValueError(f"sizing={self.sizing} needs {name}")
+        stated = (
+            self.memory_mb
+            if isinstance(self.memory_mb, tuple)
+            else (1.0 if self.memory_mb is None else self.memory_mb,)
+        )
+        if min(stated, default=0) <= 0:
+            raise ValueError("memory_mb must be positive, one number or one per client")

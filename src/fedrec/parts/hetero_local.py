@@ -58,18 +58,12 @@ def widened(values: Tensor, like: Tensor) -> Tensor:
     return pad(values, (0, like.shape[-1] - values.shape[-1]))
 
 
-def positive_items(samples: Samples, n_items: int) -> Tensor:
-    """[c, m]: the items a client has a training positive of."""
-    found = torch.zeros(len(samples.items), n_items, device=samples.labels.device)
-    return found.scatter_add_(1, samples.items.long(), samples.labels) > 0
-
-
 def decorrelated_part(config: HeteFedRecConfig, table: Tensor, seed: int, round: int) -> Tensor:
     """The rows and columns of a table [..., m, N] that are decorrelated (section 5 of the card)."""
     table = table[..., config.sizes[0] :] if config.ddr_columns == "outer" else table
     if config.ddr_rows == 1:
         return table
-    return table[..., distillation.draw_items(table.shape[-2], config.ddr_rows, seed, round, table.device), :]
+    return table[..., distillation.draw_items(table.shape[-2], config.ddr_rows, seed, round, table.device, stream=1), :]
 
 
 class LocalWork:

@@ -81,6 +81,5 @@ class OwnTables:
 
     def keep(self, clients: ClientState, table: Tensor) -> None:
         """Remember the table after training."""
-        if self.used:
-            clients["local"] = widened(table, clients["local"])
-            clients["started"] = torch.ones_like(clients["started"])
+        clients["local"] = widened(table, clients["local"])
+        clients["started"] = torch.ones_like(clients["started"])

@@ -28,6 +28,9 @@ class Roles:
     """By size: clients train every row, because decorrelation moves all of them in local epochs."""
     lr_items: float
     lr_theta: float
+    own_items: float
+    own_theta: float
+    """Steps of what only its own client moves: a standalone model, a merged table."""
 
     @property
     def trained(self) -> list[int]:
@@ -48,7 +51,8 @@ def roles(config: HeteFedRecConfig) -> Roles:
     c, full, last = config, config.mode == "hetefedrec", len(config.sizes) - 1
     one = {"all_small": 0, "all_medium": len(c.sizes) // 2, "all_large": last, "all_large_exclusive": last}
     ddr = full and c.ddr and c.alpha > 0
-    as_sent = c.local == "epochs" and c.server_optimizer == "sgd"  # combined changes are taken as they are
+    trained = c.local == "epochs"  # changes, which the client takes as they are, and so does a server without Adam
+    as_sent = trained and c.server_optimizer == "sgd"
     return Roles(
         places=tuple(one.get(c.mode, group) for group in range(last + 1)),
         udl=full and c.udl,
@@ -61,4 +65,6 @@ def roles(config: HeteFedRecConfig) -> Roles:
         whole_table=tuple(ddr and size > 0 and c.local == "epochs" for size in range(last + 1)),
         lr_items=1.0 if as_sent else c.lr,
         lr_theta=1.0 if as_sent else c.lr_theta or c.lr,
+        own_items=1.0 if trained else c.lr_own or c.lr,
+        own_theta=1.0 if trained else c.lr_theta or c.lr,
     )

@@ -36,19 +36,17 @@ class NestedServer:
     def updated(self, server: State, uploads: Iterable[tuple[int, Upload]], round: int) -> State:
         """``server`` after the uploads of a round, each with the size its clients trained."""
         c, roles = self.config, self.roles
-        tables: padding.PaddedSum | None = None
+        table = server[f"items{roles.trained[-1]}"]
+        tables = padding.PaddedSum(c.sizes, len(table), table.device)
         thetas: dict[str, tuple[Tensor, int]] = {}
         for size, upload in uploads:
             if "items" not in upload.parts:
                 continue
-            if tables is None:
-                first = server[f"items{size}"]
-                tables = padding.PaddedSum(c.sizes, len(first), first.device)
             tables.add(size, upload, "items")
             for name in (f"theta{task}" for task in self.model.tasks(size)):
-                total, n = thetas.get(name, (torch.zeros((), device=first.device), 0))
+                total, n = thetas.get(name, (torch.zeros((), device=table.device), 0))
                 thetas[name] = tensor(upload.parts, name).sum(0) + total, n + len(upload.clients)
-        if tables is None:
+        if not thetas:
             return server
         if roles.ddr and c.local == "gradient":
             for size in roles.trained[1:]:

@@ -68,9 +68,9 @@ def pick(config: Any, task: Task, needs: Sequence[int]) -> Tensor:
     if c.sizes[-1] > task.n_items:
         raise ConfigError(f"size {c.sizes[-1]} is above the {task.n_items} items of the data; choose smaller sizes.")
     if c.sizing == "ratio":
-        return by_ratio(task.counts, c.ratio)
+        return by_ratio(task.counts, c.shares)
     if c.sizing == "random":
-        return at_random(n, c.ratio, task.seed)
+        return at_random(n, c.shares, task.seed)
     if c.sizing == "interactions":
         return by_interactions(task.counts, c.sizes, c.items_per_column)
     if c.sizing == "assignment":

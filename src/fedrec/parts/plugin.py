@@ -15,6 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
 from fedrec.federation.local import take_rows
 from fedrec.federation.method import Method, Task
@@ -105,6 +106,10 @@ class Merged(Method):
             theta = merging.init_adapters(self.widths, keys)
             state[ADAPTER] = theta.expand(len(clients), -1).to(task.device)
         return state
+
+    def own_data(self, view: TrainingView, clients: Tensor) -> State:
+        """The method's."""
+        return self.base.own_data(view, clients)
 
     def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
         """The method's choice."""
