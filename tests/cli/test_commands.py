@@ -108,6 +108,20 @@ def test_recommend_and_show(capsys, tmp_path):
     assert "nobody" in err
 
 
+def test_sizes_of_clients_are_shown(capsys):
+    words = ("train", "hetefedrec", "--data", "demo", "--protocol", "hetefedrec", "--rounds", "1", "--quiet")
+    shown = run(capsys, *words, "--set", "mode=direct", "--set", "sizing=interactions")[1]
+    assert "mode=direct" in shown
+    assert "Recall@20" in shown
+    assert "sizes by interactions" in shown
+    assert "HR@10" not in shown  # this protocol draws no candidates, and ranks at 20
+    result = json.loads(run(capsys, *words, "--json")[1])
+    groups, bytes_ = result["client_groups"], result["diagnostics"]["sizes"]
+    assert [groups[size]["clients"] for size in ("8", "16", "32")] == [250, 150, 100]
+    assert 0 < groups["32"]["test"]["full"]["recall@20"] < 1
+    assert bytes_["8"]["bytes_up_per_visit"] < bytes_["16"]["bytes_up_per_visit"] < bytes_["32"]["bytes_up_per_visit"]
+
+
 def test_an_own_file(capsys, tmp_path):
     path = tmp_path / "mine.csv"
     rows = [f"u{u},i{(u * 7 + k * 3) % 150},1,{k}" for u in range(30) for k in range(12)]

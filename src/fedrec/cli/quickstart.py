@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fedrec.cli.common import DataDirOption, SeedOption, err, out, read_data
-from fedrec.cli.train import result_table
+from fedrec.cli.tables import print_results
 from fedrec.data import catalogue
 from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.federation.run import Run, train
@@ -47,7 +47,7 @@ def quickstart(
             run = train(method, split, rounds=count, seed=seed, evaluate_every=5, source=source)
             results.append(run.result)
             first = first or run
-    out.print(result_table(results))
+    print_results(results)
     out.print(
         "[red]leaks[/red]: under 'paper', what FedEM's released code does, the held-out item is the only unseen item that\n"
         "is never a training negative, and the round is chosen on test. Training without any federation ('local') then\n"

@@ -24,6 +24,7 @@ from fedrec.cli.common import (
     read_data,
     read_protocol,
 )
+from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.run import read_result, train
@@ -135,7 +136,7 @@ def train_command(
     if as_json:
         print_json(run.result)
     else:
-        out.print(result_table([run.result]))
+        print_results([run.result])
 
 
 def _privacy(ldp: str | None, clip: float | None, scale: float | None, delta: float | None) -> Privacy | None:
@@ -182,42 +183,4 @@ def show(
     if as_json:
         print_json(results[0] if len(results) == 1 else results)
     else:
-        out.print(result_table(results))
-
-
-def result_table(results: list[dict[str, Any]]) -> Table:
-    """A table a newcomer understands; leaking rows are marked."""
-    sets = ", ".join(dict.fromkeys(r["data"] for r in results))
-    table = Table(
-        title=f"{sets}: test results at the selected round",
-        caption="HR, NDCG at 10 against 99 sampled items; full: against all items",
-    )
-    for name in (
-        "method",
-        "protocol",
-        "HR@10",
-        "NDCG@10",
-        "full HR",
-        "full NDCG",
-        "round",
-        "s/round",
-        "KB up",
-    ):
-        table.add_column(name, justify="left" if name in ("method", "protocol") else "right")
-    for r in results:
-        test = r["test"]
-        name = f"{r['protocol']} [red](leaks)[/red]" if r["leaks"] else r["protocol"]
-        table.add_row(
-            r["method"],
-            name,
-            *[_number(test["sampled"].get(metric)) for metric in ("hr@10", "ndcg@10")],
-            *[_number(test["full"].get(metric)) for metric in ("hr@10", "ndcg@10")],
-            f"{r['selected_round']}/{r['rounds']}",
-            f"{r['seconds']['per_round']:.2f}",
-            f"{r['bytes']['up_per_client_round'] / 1e3:.1f}",
-        )
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+        print_results(results)

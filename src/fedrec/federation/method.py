@@ -111,6 +111,8 @@ class Method(ABC):
     """Default number of rounds of a run."""
     defining: ClassVar[tuple[str, ...]] = ("variant",)
     """Settings that bring their own defaults: chosen by hand, they are run as defined, not with what was tuned for others."""
+    telling: ClassVar[tuple[str, ...]] = ("variant",)
+    """Settings that tell runs of this method apart in a table."""
     logits: ClassVar[bool] = True
     """Whether scores are logits of a probability; protocols that rank sigmoids leave other scores as they are."""
 
@@ -133,6 +135,13 @@ class Method(ABC):
         """The config as plain values."""
         values: dict[str, Any] = self.config.model_dump(mode="json")
         return values
+
+    @property
+    def label(self) -> str:
+        """The name, and the ``telling`` settings that are not at their defaults."""
+        fields = type(self.config).model_fields
+        chosen = {key: getattr(self.config, key) for key in self.telling if key in fields}
+        return " ".join([self.name, *(f"{k}={v}" for k, v in chosen.items() if v != fields[k].default)])
 
     def make_trainer(
         self,

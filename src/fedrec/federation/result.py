@@ -39,6 +39,7 @@ def build_result(
     values = best.results["test"].sampled or best.results["test"].full
     top = loop.evaluator.top(loop.trainer.scores, 10)
     result = identity | {
+        "label": method.label,
         "rounds": rounds,
         "selected_round": best.round,
         "model_round": best.round if best.state is not None else rounds,

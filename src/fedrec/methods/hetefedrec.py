@@ -48,6 +48,7 @@ class HeteFedRec(Method):
     Config = HeteFedRecConfig
     rounds = 100
     defining = ("local", "server_optimizer", "user_optimizer")
+    telling = ("mode", "base", "local", "udl", "ddr", "reskd", "merge")
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """Read off what the mode means: who shares with whom, and which of the three parts are on."""
