@@ -171,5 +171,5 @@ def test_bad_settings_are_one_sentence(small):
     with pytest.raises(ConfigError, match=r"5.\d+e-05 GB for matrices of 60 x 60 items, but 1e-05 GB are allowed"):
         Simulation(FedGram(memory_gb=1e-5), small.training)
     Simulation(FedGram(memory_gb=1e-5, top_items=20), small.training)
-    with pytest.raises(ConfigError, match="drop --ldp"):
+    with pytest.raises(ConfigError, match="cannot be combined with --ldp"):
         fedrec.train(FedGram(), small, device="cpu", progress=False, privacy=Privacy())

@@ -29,6 +29,7 @@ from fedrec.sampling.samples import Samples
 if TYPE_CHECKING:
     from fedrec.federation.loop import Trainer
     from fedrec.federation.privacy import PrivacyStage
+    from fedrec.federation.simulation import Simulation
 
 
 class MethodConfig(BaseModel):
@@ -153,9 +154,13 @@ class Method(ABC):
         store_folder: Path | None,
     ) -> Trainer:
         """What runs this method: a simulated federation."""
+        return self.engine()(self, view, seed=seed, device=device, privacy=privacy, store_folder=store_folder)
+
+    def engine(self) -> type[Simulation]:
+        """The kind of simulation: one where a round is a round of the federation."""
         from fedrec.federation.simulation import Simulation
 
-        return Simulation(self, view, seed=seed, device=device, privacy=privacy, store_folder=store_folder)
+        return Simulation
 
     @property
     def negatives(self) -> int:

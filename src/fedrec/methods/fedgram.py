@@ -10,7 +10,6 @@ behind secure aggregation sees nothing else, and no n x m x m array ever exists.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
 from fedrec.federation.method import Method, MethodConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
@@ -29,8 +27,7 @@ from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 if TYPE_CHECKING:
-    from fedrec.federation.loop import Trainer
-    from fedrec.federation.privacy import PrivacyStage
+    pass
 
 
 class FedGramConfig(MethodConfig):
@@ -79,19 +76,9 @@ class FedGram(Method):
         super().__init__(config, **options)
         self.rounds = 1 if self.config.top_items is None else 2
 
-    def make_trainer(
-        self,
-        view: TrainingView,
-        *,
-        seed: int,
-        device: torch.device,
-        privacy: PrivacyStage | None,
-        store_folder: Path | None,
-    ) -> Trainer:
-        """A simulated federation; noise belongs on the sum, not on each upload."""
-        if privacy is not None:
-            raise ConfigError("fedgram puts its noise on the sum over clients; drop --ldp and set epsilon and n_max.")
-        return super().make_trainer(view, seed=seed, device=device, privacy=None, store_folder=store_folder)
+    def privacy_problem(self) -> str:
+        """Noise belongs on the sum, not on each upload."""
+        return "its noise goes on the sum over clients; set epsilon and n_max instead"
 
     def server_state(self, task: Task) -> State:
         """Zero counts and weights, for all items or, before they are chosen, for none."""

@@ -10,7 +10,6 @@ learning, UDL); the columns of larger tables are decorrelated (DDR); the server 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from fedrec.data.training import TrainingView
 from fedrec.federation.local import Params, take_rows
 from fedrec.federation.method import Method, MethodConfig, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, client_bytes, tensor
-from fedrec.federation.privacy import PrivacyStage
+from fedrec.federation.simulation import Simulation
 from fedrec.federation.store import ClientState
 from fedrec.parts import decorrelation, hetero_models, nested_sizes
 from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
@@ -129,17 +128,9 @@ class HeteFedRec(Method):
             linked[row, torch.from_numpy(view.positives[client].astype(np.int64))] = True
         return {"positives": linked}
 
-    def make_trainer(
-        self,
-        view: TrainingView,
-        *,
-        seed: int,
-        device: torch.device,
-        privacy: PrivacyStage | None,
-        store_folder: Path | None,
-    ) -> GlobalEpochs:
+    def engine(self) -> type[Simulation]:
         """Rounds of a run are global epochs; the arrows run once per block of clients."""
-        return GlobalEpochs(self, view, seed=seed, device=device, privacy=privacy, store_folder=store_folder)
+        return GlobalEpochs
 
     def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
         """The next block of this global epoch's order of clients."""
