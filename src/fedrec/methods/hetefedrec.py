@@ -60,11 +60,8 @@ class HeteFedRec(Method):
 
     def groups(self, task: Task) -> Tensor:
         """The group (place of its size in ``sizes``) of every client; the same in all modes."""
-        return nested_sizes.pick(self.config, task, [self.model_bytes(size, task.n_items) for size in self._sizes])
-
-    @property
-    def _sizes(self) -> range:
-        return range(len(self.config.sizes))
+        needs = [self.model_bytes(size, task.n_items) for size in range(len(self.config.sizes))]
+        return nested_sizes.pick(self.config, task, needs)
 
     def model_bytes(self, size: int, n_items: int) -> int:
         """What training this size takes: table, predictors and their update; Adam's moments, an own table to merge."""
