@@ -91,10 +91,10 @@ def participation_rng(seed: int, round: int) -> np.random.Generator:
 def _sentence(error: ValidationError) -> str:
     """Which setting is wrong and why; of a setting of several forms, the complaint that got furthest."""
     first = max(error.errors(), key=lambda found: sum(isinstance(part, int) for part in found["loc"]))
-    name, places = first["loc"][:1], [part for part in first["loc"][1:] if isinstance(part, int)]
-    where = "".join(str(part) for part in name) + "".join(f"[{place}]" for place in places)
+    places = "".join(f"[{part}]" for part in first["loc"][1:] if isinstance(part, int))
+    where = f"setting {first['loc'][0]}{places}: " if first["loc"] else ""
     hint = ", written as a list, such as [1,2]" if first["type"] in ("tuple_type", "list_type") else ""
-    return f"{where or 'values'}: {first['msg'].removeprefix('Value error, ')}{hint}"
+    return f"{where}{first['msg'].removeprefix('Value error, ')}{hint}"
 
 
 class Method(ABC):
@@ -130,7 +130,7 @@ class Method(ABC):
         try:
             return cls.Config(**options)
         except ValidationError as error:
-            raise ConfigError(f"{cls.name}: setting {_sentence(error)}.") from None
+            raise ConfigError(f"{cls.name}: {_sentence(error)}.") from None
 
     def describe_config(self) -> dict[str, Any]:
         """The config as plain values."""
