@@ -261,7 +261,7 @@ def test_every_switch_trains_resumes_and_ignores_cohorts(tiny: fedrec.Split, opt
     assert not torch.allclose(scores, start)
     base = {name: value for name, value in options.items() if name == "base" and len(options) > 1}
     plain = simulate(tiny, 3, **(settings | _defaults(options) | base)).scores(everybody)
-    assert torch.equal(scores, plain) == (options == {"mode": "hetefedrec"}), "the switch must do something"
+    assert not torch.equal(scores, plain), "the switch must do something"
     assert torch.equal(scores, again.scores(everybody))
     assert torch.allclose(scores, alone.scores(everybody), atol=1e-3)
 

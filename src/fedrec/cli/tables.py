@@ -24,7 +24,8 @@ def result_table(results: list[Result]) -> Table:
     sets = ", ".join(dict.fromkeys(r["data"] for r in results))
     metrics = [(kind, name) for kind in ("sampled", "full") for r in results for name in list(r["test"][kind])[:2]]
     metrics = list(dict.fromkeys(metrics))
-    captions = {"sampled": "against 99 sampled items", "full": "full: against all items"}
+    drawn = "/".join(dict.fromkeys(str(r["protocol_options"]["candidates"]) for r in results if r["test"]["sampled"]))
+    captions = {"sampled": f"against {drawn} sampled items", "full": "full: against all items"}
     table = Table(
         title=f"{sets}: test results at the selected round",
         caption="; ".join(captions[kind] for kind in dict.fromkeys(kind for kind, _ in metrics)),

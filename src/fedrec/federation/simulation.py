@@ -85,7 +85,7 @@ class Simulation:
         report.loss = self._mean_loss(losses, number)
         return report
 
-    def label(self, number: int) -> str:
+    def round_name(self, number: int) -> str:
         """What a user calls this round."""
         return f"round {number + 1}"
 
@@ -123,7 +123,7 @@ class Simulation:
             rate = getattr(self.method.config, "lr", None)
             advice = f"lower lr (now {rate:g})" if rate else "check the settings"
             raise FedrecError(
-                f"training diverged in {self.label(number)}: the loss of client {client} is not finite; {advice}."
+                f"training diverged in {self.round_name(number)}: the loss of client {client} is not finite; {advice}."
             )
         return float(loss.double().mean())
 

@@ -10,7 +10,7 @@ behind secure aggregation sees nothing else, and no n x m x m array ever exists.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import Field, model_validator
@@ -25,9 +25,6 @@ from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_p
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
-
-if TYPE_CHECKING:
-    pass
 
 
 class FedGramConfig(MethodConfig):

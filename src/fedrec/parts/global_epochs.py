@@ -42,9 +42,9 @@ def block_of_clients(config: _Settings, task: Task, number: int) -> Tensor:
 class GlobalEpochs(Simulation):
     """A round of the run is a global epoch: every block of clients once, each through the method's four arrows."""
 
-    def label(self, number: int) -> str:
+    def round_name(self, number: int) -> str:
         """The epoch of a block."""
-        return super().label(number // blocks(self.method.config, self.task))
+        return super().round_name(number // blocks(self.method.config, self.task))
 
     def round(self, number: int) -> RoundReport:
         """Run all blocks and add up what they cost."""

@@ -167,10 +167,6 @@ class HeteFedRecConfig(MethodConfig):
                 )
             if not given and self.sizing in ways and name != "ratio":
                 raise ValueError(f"sizing={self.sizing} needs {name}")
-        stated = (
-            self.memory_mb
-            if isinstance(self.memory_mb, tuple)
-            else (1.0 if self.memory_mb is None else self.memory_mb,)
-        )
-        if min(stated, default=0) <= 0:
+        stated = self.memory_mb if isinstance(self.memory_mb, tuple) else (self.memory_mb,)
+        if not all(megabytes is None or megabytes > 0 for megabytes in stated):
             raise ValueError("memory_mb must be positive, one number or one per client")
