@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedrec.compute.memory import peak_mb
 from fedrec.data import Interactions, load
 from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.evaluation import Evaluator
-from fedrec.federation.memory import peak_mb
 from fedrec.federation.run import resolve_device
 from fedrec.methods import create
 from fedrec.protocol import preset

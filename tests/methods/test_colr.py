@@ -5,9 +5,9 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError
-from fedrec.federation.local import Batch, Params, Step, fit, mf_loss, take_rows
 from fedrec.federation.payload import RowUpdate, Upload, row_update, tensor
 from fedrec.federation.simulation import Simulation
+from fedrec.local.fit import Batch, Params, Step, fit, mf_loss, take_rows
 from fedrec.methods.colr import CoLR
 from fedrec.methods.fedmf import FedMF
 from fedrec.parts.low_rank import draw_projection, fit_low_rank, fit_torch

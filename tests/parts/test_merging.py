@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.local import Batch
+from fedrec.local.fit import Batch
 from fedrec.parts import merging
 from fedrec.sampling import streams
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedrec.kernels import compiled, for_clients
-from fedrec.kernels import sampling as sampling_kernels
-from fedrec.kernels import streams as kernels
+from fedrec.compute.cpu import compiled, for_clients
+from fedrec.sampling import cpu_negatives as sampling_kernels
+from fedrec.sampling import cpu_streams as kernels
 from fedrec.sampling import streams
 from fedrec.sampling.streams import Purpose
 

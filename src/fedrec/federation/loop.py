@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedrec.compute.memory import available
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
 from fedrec.federation import checkpoint
-from fedrec.federation.memory import available
 from fedrec.federation.progress import ProgressDisplay
 from fedrec.federation.simulation import RoundReport
 from fedrec.protocol.split import Split

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedrec.compute.memory import peak_mb
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
 from fedrec.federation.loop import Loop
-from fedrec.federation.memory import peak_mb
 from fedrec.federation.method import Method, Task
 from fedrec.protocol.split import Split
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedrec.compute.memory import available
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
-from fedrec.federation.memory import check_fits
 from fedrec.federation.method import Method, Task, participation_rng
 from fedrec.federation.payload import State, Upload, client_bytes
 from fedrec.federation.privacy import PrivacyStage
@@ -189,3 +189,14 @@ def _timed(report: RoundReport, name: str, device: torch.device) -> Iterator[Non
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         report.seconds[name] = report.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def check_fits(method: Method, private: int, device: torch.device, *, on_disk: bool) -> None:
+    """Refuse a run whose client state cannot fit, with the numbers."""
+    needed = private + method.server_bytes(private)
+    have = available(device)
+    if not on_disk and needed > have:
+        raise ConfigError(
+            f"{method.name} needs about {needed / 1e9:.1f} GB for its state, but {have / 1e9:.1f} GB are free on "
+            f"{device}; lower dim, filter the data, or keep client state on disk (store=disk)."
+        )

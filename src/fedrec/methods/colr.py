@@ -16,10 +16,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.local import Optimizer, take_rows
 from fedrec.federation.method import LearnedConfig, Method, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Optimizer, take_rows
 from fedrec.parts.aggregation import add_rows, finish_rows
 from fedrec.parts.low_rank import Projection, draw_projection, fit_low_rank
 from fedrec.parts.scorers import broadcast, dot

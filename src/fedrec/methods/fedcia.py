@@ -16,10 +16,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Memory, Params, Step, fit, lookup
 from fedrec.federation.method import LearnedConfig, Method, MethodConfig, Task
 from fedrec.federation.payload import Gram, Payload, RowUpdate, State, Table, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Memory, Params, Step, fit, lookup
 from fedrec.parts.alignment import Distance, GramMean, alignment
 from fedrec.parts.graph_filter import low_pass, normalised
 from fedrec.parts.scorers import broadcast, dot

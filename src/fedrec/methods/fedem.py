@@ -16,10 +16,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.local import Step, fit, fit_mf, take_rows
 from fedrec.federation.method import LearnedConfig, Method, Task, participation_rng
 from fedrec.federation.payload import Payload, State, Table, Upload, table, tensor
 from fedrec.federation.store import ClientState, select
+from fedrec.local.fit import Step, fit, fit_mf, take_rows
 from fedrec.parts import merging
 from fedrec.parts import similarity as alike
 from fedrec.parts.scorers import dot

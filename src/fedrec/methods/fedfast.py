@@ -19,10 +19,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.local import Batch, Params, fit_mf, lookup
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, fit_mf, lookup
 from fedrec.parts.aggregation import ChangeNorm, fold_rows
 from fedrec.parts.clustering import cluster_means, kmeans, random_starts
 from fedrec.parts.fedavg import FedAvg

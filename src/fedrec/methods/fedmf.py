@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, fit_mf, mf_loss
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, fit_mf, mf_loss
 from fedrec.parts.aggregation import Rule, fold_rows
 from fedrec.parts.merging import fit_adapter
 from fedrec.parts.scorers import broadcast, dot

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, lookup
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, lookup
 from fedrec.parts.aggregation import Rule, fold_rows
 from fedrec.parts.fedavg import FedAvg, NetworkRule
 from fedrec.parts.mlp import Tower, xavier

@@ -16,11 +16,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, lookup, put_rows, take_rows
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Part, Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.kernels.linear import train_additive
+from fedrec.local.cpu.linear import train_additive
+from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
 from fedrec.parts.aggregation import add_rows, finish_rows
 from fedrec.parts.linear import init_unit, unit_logits
 from fedrec.parts.scorers import broadcast

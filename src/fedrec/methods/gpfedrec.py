@@ -14,10 +14,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, lookup, put_rows, take_rows
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
 from fedrec.parts import graph as graphs
 from fedrec.parts.merging import init_adapters
 from fedrec.parts.mlp import Tower

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.local import Params, take_rows
 from fedrec.federation.method import Method, MethodConfig, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, client_bytes, tensor
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Params, take_rows
 from fedrec.parts import decorrelation, hetero_models, nested_sizes
 from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
 from fedrec.parts.hetero_config import ROWS, HeteFedRecConfig

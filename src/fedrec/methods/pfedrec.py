@@ -13,11 +13,11 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, lookup, take_rows
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.kernels.linear import train_linear
+from fedrec.local.cpu.linear import train_linear
+from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
 from fedrec.parts.aggregation import fold_rows
 from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
 from fedrec.parts.scorers import broadcast

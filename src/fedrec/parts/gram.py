@@ -11,8 +11,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from fedrec.compute.memory import available
 from fedrec.errors import ConfigError
-from fedrec.federation.memory import available
 
 MATRICES = 4
 """Square matrices alive while solving: counts, factor, inverse, weights."""

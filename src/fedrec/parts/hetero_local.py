@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from fedrec.federation.local import BETA1, BETA2, EPS, Batch, Params, Step, fit
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import BETA1, BETA2, EPS, Batch, Params, Step, fit
 from fedrec.parts import decorrelation, distillation
 from fedrec.parts.hetero_config import HeteFedRecConfig
 from fedrec.parts.hetero_models import NestedModel

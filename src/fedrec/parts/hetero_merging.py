@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, take_rows
 from fedrec.federation.method import Task
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, Step, fit, take_rows
 from fedrec.parts import merging
 from fedrec.parts.hetero_config import HeteFedRecConfig
 from fedrec.parts.hetero_local import stack_padded, widened

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedrec.federation.local import Params, lookup
+from fedrec.local.fit import Params, lookup
 from fedrec.parts.merging import layers
 from fedrec.parts.scorers import shared
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec.federation.local import put_rows
 from fedrec.federation.method import Task
+from fedrec.local.fit import put_rows
 from fedrec.parts.merging import init_adapters
 from fedrec.parts.scorers import dot
 from fedrec.sampling import streams

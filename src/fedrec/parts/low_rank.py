@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Optimizer, Params, Step, fit, lookup
-from fedrec.kernels.low_rank import train_low_rank
+from fedrec.local.cpu.low_rank import train_low_rank
+from fedrec.local.fit import Batch, Optimizer, Params, Step, fit, lookup
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 

@@ -7,8 +7,8 @@ constant (static), one number per client (dynamic), one number per row (elastic)
 Dynamic and elastic weights come from a client's adapter, a small perceptron that reads a row as
 ``concat(local, server - local)``; the paper puts the halves the other way round, which only permutes the
 columns of the first layer's weights. Adapters are kept as one flat tensor ``theta`` [c, P]: for every layer
-its weights (a row per output), then its biases. Float32 work goes to ``fedrec.kernels.adapter`` on a CPU and, for
-the usual two hidden layers, to ``fedrec.kernels.gpu_adapter`` on a GPU, which compute the same.
+its weights (a row per output), then its biases. Float32 work goes to ``fedrec.local.cpu.adapter`` on a CPU and, for
+the usual two hidden layers, to ``fedrec.local.gpu.adapter`` on a GPU, which compute the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch as gpu_dispatch
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation.local import Batch, Loss, Params, Step, fit, lookup
-from fedrec.kernels import adapter as kernels
-from fedrec.kernels import gpu_dispatch
+from fedrec.local.cpu import adapter as kernels
+from fedrec.local.fit import Batch, Loss, Params, Step, fit, lookup
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -93,7 +93,7 @@ def row_weights(theta: Tensor, widths: Sequence[int], local: Tensor, server: Ten
     if _compiled(theta, local, server):
         return kernels.adapter_weights(theta, widths, local, server)
     if gpu_dispatch.usable(theta, local, server):
-        from fedrec.kernels import gpu_adapter
+        from fedrec.local.gpu import adapter as gpu_adapter
 
         if gpu_adapter.fits(widths):
             return gpu_adapter.adapter_weights(theta, widths, local, server)
@@ -205,7 +205,7 @@ def fit_adapter(
             adapter_lr=lr, early_stop_tol=early_stop_tol, pool=pool,
         )  # fmt: skip
     if pool is None and gpu_dispatch.usable(theta, user, local, server):
-        from fedrec.kernels import gpu_adapter
+        from fedrec.local.gpu import adapter as gpu_adapter
 
         if gpu_adapter.fits(widths):
             return gpu_adapter.train_adapter(
@@ -248,7 +248,7 @@ def fit_interleaved(
             adapter_lr=adapter_lr, lr=lr, early_stop_tol=early_stop_tol,
         )  # fmt: skip
     if gpu_dispatch.usable(theta, user, local, server):
-        from fedrec.kernels import gpu_adapter
+        from fedrec.local.gpu import adapter as gpu_adapter
 
         if gpu_adapter.fits(widths):
             return gpu_adapter.train_adapter(

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
-from fedrec.federation.local import take_rows
 from fedrec.federation.method import Method, Task
 from fedrec.federation.payload import Payload, State, Upload, change, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import take_rows
 from fedrec.parts import merging
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling import streams

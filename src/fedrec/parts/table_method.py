@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedrec.federation.local import Batch, Params, Step, fit, lookup, take_rows
 from fedrec.federation.method import Method
 from fedrec.federation.payload import Payload, RowUpdate, tensor
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
 from fedrec.parts.merging import merged_rows
 from fedrec.sampling.samples import Samples
 

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch as gpu_dispatch
+from fedrec.compute.cpu import for_clients
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
-from fedrec.kernels import for_clients, gpu_dispatch
-from fedrec.kernels.sampling import draw_range
 from fedrec.sampling import streams
+from fedrec.sampling.cpu_negatives import draw_range
 from fedrec.sampling.samples import Samples
 from fedrec.sampling.streams import Purpose
 
@@ -79,7 +80,7 @@ class Sampler:
         return Samples(clients, items, labels, slots, counts, rows, row_counts, positives, seed, round)
 
     def _draw_gpu(self, clients: Tensor, positives: Tensor, negatives: int, seed: int, round: int) -> Samples:
-        from fedrec.kernels.gpu_sampling import draw_samples
+        from fedrec.sampling.gpu_negatives import draw_samples
 
         width = int(positives.max()) * (1 + negatives) if len(clients) else 0
         clients, positives = clients.to(self.device), positives.to(self.device)

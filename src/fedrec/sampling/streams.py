@@ -1,6 +1,6 @@
 """Counter-based random numbers in torch: the same bits on any device, for any cohort and order of clients.
 
-Every number is a hash of (seed, purpose, round, client, index). ``fedrec.kernels.streams`` has
+Every number is a hash of (seed, purpose, round, client, index). ``fedrec.sampling.cpu_streams`` has
 the same bits in compiled code. int64 tensors stand for uint64: sums and products wrap around the same way.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec.kernels import for_clients
-from fedrec.kernels.streams import fill_orders
+from fedrec.compute.cpu import for_clients
+from fedrec.sampling.cpu_streams import fill_orders
 
 
 class Purpose(IntEnum):

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
-"""Matrix factorisation on a GPU: what ``fedrec.federation.local.fit`` computes, one client per program.
+"""Matrix factorisation on a GPU: what ``fedrec.local.fit.fit`` computes, one client per program.
 
 The gradient of a touched row is one number times the user vector, so a batch leaves one number per row: the summed
 slopes of its logit. They are added up in fixed point, where the order of the additions does not matter: runs
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.kernels.gpu_streams import shuffled
+from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
 
 FIXED = tl.constexpr(float(1 << 42))  # a slope is at most 1: 2**21 of them fit, each good to 2e-13

@@ -1,4 +1,4 @@
-"""The linear score unit, compiled: what ``fedrec.federation.local.fit`` computes for PFedRec and for FedRAP.
+"""The linear score unit, compiled: what ``fedrec.local.fit.fit`` computes for PFedRec and for FedRAP.
 
 A unit [d + 1] holds weights and a bias ([d]: no bias); the logit of a sample is ``weights . row + bias``, so that the
 gradient of a row is one number, its slope, times the weights.
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec.kernels import compiled, for_clients
-from fedrec.kernels.mf import batch_slopes
-from fedrec.kernels.streams import epoch_order
+from fedrec.compute.cpu import compiled, for_clients
+from fedrec.local.cpu.mf import batch_slopes
+from fedrec.sampling.cpu_streams import epoch_order
 from fedrec.sampling.samples import Samples
 
 ZERO = np.float32(0)
@@ -139,7 +139,7 @@ def additive_range(
     shrunk: Any,
     losses: Any,
 ) -> None:
-    """Train the clients at places first..last-1; rows are kept transposed, as in ``fedrec.kernels.mf``."""
+    """Train the clients at places first..last-1; rows are kept transposed, as in ``fedrec.local.cpu.mf``."""
     clients, labels, slots, counts, row_counts = data
     seed, round = stream
     epochs, batch_size, lr, lr_rows, lr_decay, weight_decay, apart, l1, l2, tol = options

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch as gpu_dispatch
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.federation.local import fit_mf
-from fedrec.kernels import adapter, gpu_dispatch, mf
+from fedrec.local.cpu import adapter, mf
+from fedrec.local.fit import fit_mf
 from fedrec.parts import merging
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
@@ -30,7 +31,7 @@ def interpreter() -> bool:
         return ON_GPU
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
     try:
-        from fedrec.kernels import gpu_streams
+        from fedrec.sampling import gpu_streams
 
         gpu_streams.shuffled(cohort((2,)), 0, 1)
     except Exception:
@@ -83,7 +84,7 @@ def assert_near(results: list[list[Tensor]]) -> None:
 
 @needs_triton
 def test_orders_are_the_streams_orders() -> None:
-    from fedrec.kernels.gpu_streams import shuffled
+    from fedrec.sampling.gpu_streams import shuffled
 
     samples = cohort((70, 30, 1, 0))  # more samples than a program places
     out = shuffled(there(samples), 1, 3).cpu()
@@ -98,7 +99,7 @@ def test_orders_are_the_streams_orders() -> None:
 
 @needs_triton
 def test_equal_keys_keep_their_order() -> None:
-    from fedrec.kernels import gpu_streams
+    from fedrec.sampling import gpu_streams
 
     n = 300
     keys = torch.randint(-3, 3, (1, 1, n), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
@@ -113,7 +114,7 @@ def test_equal_keys_keep_their_order() -> None:
 @pytest.mark.parametrize("negatives", [0, 1, 4])
 @pytest.mark.parametrize(("sizes", "items", "more"), [((41, 21, 0, 1), 90, 5), ((290, 80), 330, 30), ((20, 3), 30, 6)])
 def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, negatives: int) -> None:
-    from fedrec.kernels.gpu_sampling import draw_samples
+    from fedrec.sampling.gpu_negatives import draw_samples
 
     view = lists(sizes, items, more)
     clients = torch.arange(len(sizes)).flip(0)
@@ -139,7 +140,7 @@ def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, neg
     ("optimizer", "dim", "batch_size", "tol"), [("adam", 5, 40, 0.0), ("sgd", 16, 300, 0.0), ("adam", 16, 64, 0.03)]
 )
 def test_mf(optimizer: str, dim: int, batch_size: int, tol: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrec.kernels import gpu_mf
+    from fedrec.local.gpu import mf as gpu_mf
 
     monkeypatch.setattr(gpu_mf, "ORDERED", held)
     samples = cohort()
@@ -158,7 +159,7 @@ def test_mf(optimizer: str, dim: int, batch_size: int, tol: float, held: int, mo
 @pytest.mark.parametrize("lr", [None, 0.05])
 @pytest.mark.parametrize(("widths", "batch_size", "tol"), [(WIDTHS[0], 40, 0.0), (WIDTHS[1], 100, 0.02)])
 def test_adapter(widths: tuple[int, ...], batch_size: int, tol: float, lr: float | None) -> None:
-    from fedrec.kernels import gpu_adapter
+    from fedrec.local.gpu import adapter as gpu_adapter
 
     samples = cohort()
     n, dim = len(samples.clients), widths[0] // 2
@@ -182,7 +183,7 @@ def test_adapter(widths: tuple[int, ...], batch_size: int, tol: float, lr: float
 @pytest.mark.parametrize("widths", WIDTHS)
 @pytest.mark.parametrize("shared", [False, True])
 def test_row_weights(widths: tuple[int, ...], shared: bool) -> None:
-    from fedrec.kernels import gpu_adapter
+    from fedrec.local.gpu import adapter as gpu_adapter
 
     theta = merging.init_adapters(widths, streams.keys(1, streams.Purpose.INIT, 0, torch.arange(3)))
     local, server = normal(3, 600, widths[0] // 2), normal(3, 600, widths[0] // 2) * 2

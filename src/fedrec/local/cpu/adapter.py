@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedrec.kernels import compiled, for_clients
-from fedrec.kernels.streams import epoch_order
+from fedrec.compute.cpu import compiled, for_clients
+from fedrec.sampling.cpu_streams import epoch_order
 from fedrec.sampling.samples import Samples
 
 LANES = 32  # columns are padded to whole vectors: the compiler does what is left over one by one

@@ -1,4 +1,4 @@
-"""Will it fit? Sizes are estimated before training, so that a run that cannot fit says so at the start."""
+"""Memory: what is free, and the most that was used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import resource
 import sys
 
 import torch
-
-from fedrec.errors import ConfigError
-from fedrec.federation.method import Method
 
 
 def available(device: torch.device) -> int:
@@ -22,17 +19,6 @@ def available(device: torch.device) -> int:
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def check_fits(method: Method, private: int, device: torch.device, *, on_disk: bool) -> None:
-    """Refuse a run whose client state cannot fit, with the numbers."""
-    needed = private + method.server_bytes(private)
-    have = available(device)
-    if not on_disk and needed > have:
-        raise ConfigError(
-            f"{method.name} needs about {needed / 1e9:.1f} GB for its state, but {have / 1e9:.1f} GB are free on "
-            f"{device}; lower dim, filter the data, or keep client state on disk with --store disk."
-        )
 
 
 def peak_mb(device: torch.device) -> float:

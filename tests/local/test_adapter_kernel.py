@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.federation.local import Step, fit, put_rows, take_rows
+from fedrec.local.fit import Step, fit, put_rows, take_rows
 from fedrec.parts import merging
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.kernels import compiled
-from fedrec.kernels.streams import below, client_key
+from fedrec.compute.cpu import compiled
+from fedrec.sampling.cpu_streams import below, client_key
 
 NEGATIVES = np.uint64(1)  # the value of ``Purpose.NEGATIVES``
 

@@ -1,4 +1,4 @@
-"""Matrix factorisation, compiled: what ``fedrec.federation.local.fit`` computes, one client at a time.
+"""Matrix factorisation, compiled: what ``fedrec.local.fit.fit`` computes, one client at a time.
 
 The logit of a sample is ``user . row``, so the gradient of a touched row is one number times ``user``. Rows
 are kept transposed, [d, R]: for each of the d coordinates, one pass over the touched rows makes the optimiser's
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec.kernels import compiled, for_clients
-from fedrec.kernels.streams import epoch_order
+from fedrec.compute.cpu import compiled, for_clients
+from fedrec.sampling.cpu_streams import epoch_order
 from fedrec.sampling.samples import Samples
 
 KEEP2, EPS = np.float32(0.999), np.float32(1e-8)

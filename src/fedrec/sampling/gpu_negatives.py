@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.kernels.gpu_streams import draw
+from fedrec.sampling.gpu_streams import draw
 
 TILE = 256
 

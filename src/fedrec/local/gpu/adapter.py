@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.kernels.gpu_mf import adam, end_epoch, epoch_ranges, fresh_state, slope_and_loss
-from fedrec.kernels.gpu_streams import shuffled
+from fedrec.local.gpu.mf import adam, end_epoch, epoch_ranges, fresh_state, slope_and_loss
+from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
 
 FIXED = tl.constexpr(float(1 << 36))  # sums of gradients up to 10**8, good to 1e-11

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import fedrec
-from fedrec.federation.local import Batch, Params, Step, fit, lookup
-from fedrec.kernels.linear import train_additive, train_linear
+from fedrec.local.cpu.linear import train_additive, train_linear
+from fedrec.local.fit import Batch, Params, Step, fit, lookup
 from fedrec.parts.linear import unit_logits
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples

@@ -1,7 +1,7 @@
 """Low-rank matrix factorisation, compiled: what ``fedrec.parts.low_rank.fit_torch`` computes, one client at a time.
 
 A row is ``base + low @ projection`` and only ``low`` moves, so with z = projection . user the logit of a sample is
-``base . user + low . z``. As in ``fedrec.kernels.mf`` rows are kept transposed and every loop over them is long and
+``base . user + low . z``. As in ``fedrec.local.cpu.mf`` rows are kept transposed and every loop over them is long and
 contiguous.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedrec.kernels import compiled, for_clients
-from fedrec.kernels.mf import EPS, KEEP2, NEW1, NEW2, ONE, TWO, ZERO, batch_slopes
-from fedrec.kernels.streams import epoch_order
+from fedrec.compute.cpu import compiled, for_clients
+from fedrec.local.cpu.mf import EPS, KEEP2, NEW1, NEW2, ONE, TWO, ZERO, batch_slopes
+from fedrec.sampling.cpu_streams import epoch_order
 from fedrec.sampling.samples import Samples
 
 

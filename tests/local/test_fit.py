@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.federation.local import Batch, Params, Step, fit, fit_mf, lookup, mf_loss, put_rows, take_rows
-from fedrec.kernels.mf import train_mf
+from fedrec.local.cpu.mf import train_mf
+from fedrec.local.fit import Batch, Params, Step, fit, fit_mf, lookup, mf_loss, put_rows, take_rows
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples

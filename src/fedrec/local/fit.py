@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
-from fedrec.kernels import gpu_dispatch
-from fedrec.kernels.mf import train_mf
+from fedrec.compute import dispatch as gpu_dispatch
+from fedrec.local.cpu.mf import train_mf
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -239,7 +239,7 @@ def fit_mf(
             early_stop_tol=early_stop_tol,
         )
     if gpu_dispatch.usable(user, block):
-        from fedrec.kernels import gpu_mf
+        from fedrec.local.gpu import mf as gpu_mf
 
         return gpu_mf.train_mf(
             user,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.kernels import compiled
+from fedrec.compute.cpu import compiled
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # odd, close to 2**64 / golden ratio: spreads consecutive indices
 FIRST = np.uint64(0xBF58476D1CE4E5B9)

@@ -1,0 +1,1 @@
+"""Compiled CPU twins of the local problems."""

@@ -1,0 +1,1 @@
+"""Triton twins of the local problems."""
