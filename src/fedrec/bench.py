@@ -18,6 +18,7 @@ from fedrec.data import Interactions, load
 from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.evaluation import Evaluator
 from fedrec.federation.run import resolve_device
+from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.protocol import preset
 
@@ -101,7 +102,7 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
     chosen = known[case]
     split = preset(chosen.protocol).split(SHAPES[shape](), seed=0)
     method = create(chosen.method, **chosen.settings)
-    trainer = method.make_trainer(split.training, seed=0, device=place, privacy=None, store_folder=None)
+    trainer = method.trainer(split.training, Setup(device=place))
     evaluator = Evaluator(split, place, logits=trainer.logits)
     warm = 2  # some methods do more from the second round on, when there is something to merge
     for number in range(warm):

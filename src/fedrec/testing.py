@@ -21,6 +21,7 @@ from fedrec.errors import ConfigError, DataError
 from fedrec.federation.method import Method
 from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 
 
 class MethodSuite:
@@ -49,9 +50,7 @@ class MethodSuite:
 
     def trainer(self, split: fedrec.Split, *, seed: int = 0, device: str = "cpu", **options: Any) -> Any:
         """The method's trainer, on the CPU unless told otherwise."""
-        return self.make(**options).make_trainer(
-            split.training, seed=seed, device=torch.device(device), privacy=None, store_folder=None
-        )
+        return self.make(**options).trainer(split.training, Setup(seed, torch.device(device)))
 
     @pytest.fixture(scope="class")
     @classmethod

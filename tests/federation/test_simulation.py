@@ -44,7 +44,7 @@ def test_state_on_disk_gives_the_same(small, tmp_path):
 
 def test_a_run_that_cannot_fit_says_so_at_the_start(small, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda device: 1000)
-    with pytest.raises(ConfigError, match=r"needs about .* GB .* store=disk"):
+    with pytest.raises(ConfigError, match=r"needs about .* GB .* .store=disk"):
         Simulation(Local(), small.training)
 
 

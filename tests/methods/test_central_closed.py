@@ -4,6 +4,7 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError
+from fedrec.federation.trainer import Setup
 from fedrec.methods.central.ease import EASE
 from fedrec.methods.central.ials import IALS
 from fedrec.methods.central.itemknn import ItemKNN
@@ -45,7 +46,7 @@ def dense(view):
 
 
 def solved(method, view):
-    trainer = method.make_trainer(view, seed=0, device=CPU, privacy=None, store_folder=None)
+    trainer = method.trainer(view, Setup(0))
     trainer.round(0)
     return trainer
 

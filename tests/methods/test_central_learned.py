@@ -8,6 +8,7 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.method import Task
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods.central.lightgcn import Graph, LightGCN
 from fedrec.methods.central.mf import MF
 from fedrec.methods.central.ncf import NCF
@@ -61,7 +62,7 @@ def observed(lists, n_items):
 
 
 def trained(method, view, rounds=2, seed=0):
-    trainer = method.make_trainer(view, seed=seed, device=CPU, privacy=None, store_folder=None)
+    trainer = method.trainer(view, Setup(seed))
     for number in range(rounds):
         trainer.round(number)
     return trainer

@@ -6,6 +6,7 @@ from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods.central.ease import EASE
 from fedrec.methods.fedgram import FedGram, noise_multiplier, spent_epsilon
 from fedrec.testing import MethodSuite
@@ -38,7 +39,7 @@ def federated(method, view, rounds=None, **options):
 
 
 def centralised(view, **options):
-    trainer = EASE(**options).make_trainer(view, seed=0, device=torch.device("cpu"), privacy=None, store_folder=None)
+    trainer = EASE(**options).trainer(view, Setup(0))
     trainer.round(0)
     return trainer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,46 +22,8 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
 from fedrec.federation import checkpoint
 from fedrec.federation.progress import ProgressDisplay
-from fedrec.federation.simulation import RoundReport
+from fedrec.federation.trainer import RoundReport, Trainer
 from fedrec.protocol.split import Split
-
-
-class Trainer(Protocol):
-    """Anything that trains in rounds and scores clients: a federation, or a centralised model."""
-
-    private_bytes: int
-    logits: bool
-    """Whether scores are logits of a probability."""
-
-    def round(self, number: int) -> RoundReport:
-        """Run one round."""
-        ...
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """Other ways to score that are worth reporting."""
-        ...
-
-    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
-        """Scores [c, m] of these clients."""
-        ...
-
-    def diagnostics(self) -> dict[str, Any]:
-        """What the method itself has to say at the end."""
-        ...
-
-    @property
-    def client_order(self) -> Tensor | None:
-        """The order of clients in which scoring is fastest."""
-        ...
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything a later round depends on."""
-        ...
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from a saved state."""
-        ...
 
 
 @dataclass

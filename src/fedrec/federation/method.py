@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -27,9 +26,8 @@ from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 if TYPE_CHECKING:
-    from fedrec.federation.loop import Trainer
-    from fedrec.federation.privacy import PrivacyStage
     from fedrec.federation.simulation import Simulation
+    from fedrec.federation.trainer import Setup, Trainer
 
 
 class MethodConfig(BaseModel):
@@ -144,17 +142,11 @@ class Method(ABC):
         chosen = {key: getattr(self.config, key) for key in self.telling if key in fields}
         return " ".join([self.name, *(f"{k}={v}" for k, v in chosen.items() if v != fields[k].default)])
 
-    def make_trainer(
-        self,
-        view: TrainingView,
-        *,
-        seed: int,
-        device: torch.device,
-        privacy: PrivacyStage | None,
-        store_folder: Path | None,
-    ) -> Trainer:
+    def trainer(self, view: TrainingView, setup: Setup) -> Trainer:
         """What runs this method: a simulated federation."""
-        return self.engine()(self, view, seed=seed, device=device, privacy=privacy, store_folder=store_folder)
+        return self.engine()(
+            self, view, seed=setup.seed, device=setup.device, privacy=setup.privacy, store_folder=setup.store_folder
+        )
 
     def engine(self) -> type[Simulation]:
         """The kind of simulation: one where a round is a round of the federation."""

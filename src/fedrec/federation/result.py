@@ -15,7 +15,7 @@ from fedrec.compute.memory import peak_mb
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
 from fedrec.federation.loop import Loop
-from fedrec.federation.method import Method, Task
+from fedrec.federation.method import Method
 from fedrec.protocol.split import Split
 
 
@@ -74,8 +74,7 @@ def build_result(
             view: {"test": best.results[f"test@{view}"].means(), "final": loop.final[f"test@{view}"].means()}
             for view in views
         }
-    task = Task(split.data.n_users, split.data.n_items, torch.from_numpy(counts), identity["seed"], device)
-    if named := method.client_groups(task):
+    if named := loop.trainer.client_groups():
         result["client_groups"] = {
             name: {"clients": len(clients)} | _group_means(best.results, clients.cpu().numpy())
             for name, clients in named.items()

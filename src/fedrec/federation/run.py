@@ -20,10 +20,11 @@ from fedrec.errors import ConfigError, DataError, FedrecError
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.ranking import top_items
 from fedrec.federation.files import write_json, write_tensors
-from fedrec.federation.loop import Loop, Trainer, pack, unpack
+from fedrec.federation.loop import Loop, pack, unpack
 from fedrec.federation.method import Method
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.result import build_result
+from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
 
 
@@ -128,13 +129,8 @@ def train(
     if store == "disk" and folder is None:
         raise ConfigError("keeping client state on disk needs a run folder; give --out.")
     stage = PrivacyStage(privacy, seed) if privacy is not None else None
-    trainer = method.make_trainer(
-        split.training,
-        seed=seed,
-        device=place,
-        privacy=stage,
-        store_folder=folder / "store" if folder and store == "disk" else None,
-    )
+    setup = Setup(seed, place, stage, folder / "store" if folder and store == "disk" else None)
+    trainer = method.trainer(split.training, setup)
     loop = Loop(
         trainer,
         split,
@@ -160,7 +156,7 @@ def train(
     elif not loop.final:  # resumed after the last round
         loop.measure()
     assert loop.best is not None
-    privacy_report = None if stage is None else stage.describe(_most_uploads(trainer))
+    privacy_report = None if stage is None else stage.describe(trainer.most_uploads)
     if loop.best.state is not None:
         trainer.load_state(loop.best.state)
     result = build_result(method, split, loop, identity, privacy_report, place, time.perf_counter() - start)
@@ -171,13 +167,7 @@ def train(
 
 
 def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Any:
-    return None if stage is None else lambda rounds: stage.words(_most_uploads(trainer))
-
-
-def _most_uploads(trainer: Trainer) -> int:
-    """Uploads of the client that sent most; only federations have a count."""
-    counts: Tensor | None = getattr(trainer, "uploads", None)
-    return 0 if counts is None else int(counts.max())
+    return None if stage is None else lambda rounds: stage.words(trainer.most_uploads)
 
 
 def _identity(
@@ -247,9 +237,7 @@ def restore(method: Method, split: Split, folder: str | Path, result: dict[str, 
         raise DataError(
             f"the data behind {folder} has changed (split hash differs), so its model does not fit; train again."
         )
-    trainer = method.make_trainer(
-        split.training, seed=result["seed"], device=resolve_device(device), privacy=None, store_folder=None
-    )
+    trainer = method.trainer(split.training, Setup(result["seed"], resolve_device(device)))
     try:
         trainer.load_state(load_file(Path(folder) / "model.safetensors"))
         per_client: dict[str, Tensor] = load_file(Path(folder) / "per_client.safetensors")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,8 @@ from fedrec.federation.method import Method, Task, participation_rng
 from fedrec.federation.payload import State, Upload, client_bytes
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.store import ClientStore
+from fedrec.federation.trainer import RoundReport
 from fedrec.sampling.negatives import Sampler
-
-
-@dataclass
-class RoundReport:
-    """What one round cost and gave."""
-
-    loss: float = float("nan")
-    clients: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)  # sampling, training, aggregation
 
 
 class Simulation:
@@ -161,6 +150,15 @@ class Simulation:
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say."""
         return self.method.diagnostics(self.task, self.server)
+
+    def client_groups(self) -> dict[str, Tensor]:
+        """Named groups of clients whose results are reported apart."""
+        return self.method.client_groups(self.task)
+
+    @property
+    def most_uploads(self) -> int:
+        """Uploads of the client that sent most so far."""
+        return int(self.uploads.max()) if len(self.uploads) else 0
 
     def state(self) -> dict[str, Tensor]:
         """Everything a later round depends on, by name."""

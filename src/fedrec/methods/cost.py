@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedrec.data.training import Ragged, TrainingView
+from fedrec.federation.trainer import Setup
 from fedrec.methods import find
 from fedrec.methods.central.base import CentralMethod
 
@@ -30,9 +30,7 @@ def bytes_per_round(name: str) -> tuple[float, float] | None:
     # One local step is enough to see what is sent; everything else is the method's default.
     cheap: dict[str, Any] = {"dim": DIM, "epochs": 1, "batch_size": 4096, "participation": 1.0, "align_steps": 1}
     options = {key: value for key, value in cheap.items() if key in kind.Config.model_fields}
-    trainer = kind(kind.configure(options)).make_trainer(
-        view, seed=0, device=torch.device("cpu"), privacy=None, store_folder=None
-    )
+    trainer = kind(kind.configure(options)).trainer(view, Setup())
     trainer.round(0)
     report = trainer.round(1)
     return report.bytes_up / max(1, report.clients), report.bytes_down / max(1, report.clients)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedrec.federation.method import Task, participation_rng
-from fedrec.federation.simulation import RoundReport, Simulation
+from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import RoundReport
 
 
 class _Settings(Protocol):

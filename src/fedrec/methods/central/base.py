@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,14 +18,10 @@ from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.method import Method, Task
 from fedrec.federation.payload import Payload, State, Upload
-from fedrec.federation.simulation import RoundReport
 from fedrec.federation.store import ClientState
+from fedrec.federation.trainer import RoundReport, Setup, Trainer
 from fedrec.methods.central.observed import Observed
 from fedrec.sampling.samples import Samples
-
-if TYPE_CHECKING:
-    from fedrec.federation.loop import Trainer
-    from fedrec.federation.privacy import PrivacyStage
 
 
 class CentralMethod(Method):
@@ -51,24 +46,16 @@ class CentralMethod(Method):
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """Scores [c, m] of these users from what ``prepare`` gave."""
 
-    def make_trainer(
-        self,
-        view: TrainingView,
-        *,
-        seed: int,
-        device: torch.device,
-        privacy: PrivacyStage | None,
-        store_folder: Path | None,
-    ) -> Trainer:
+    def trainer(self, view: TrainingView, setup: Setup) -> Trainer:
         """A trainer on all data; what only a federation has is refused."""
-        if privacy is not None:
-            raise ConfigError(f"{self.name} is centralised and uploads nothing, so --ldp has no meaning; drop it.")
-        if store_folder is not None:
-            raise ConfigError(f"{self.name} is centralised and has no client state; use --store memory.")
-        return CentralTrainer(self, view, seed=seed, device=device)
+        if setup.privacy is not None:
+            raise ConfigError(f"{self.name} is centralised and uploads nothing, so privacy has no meaning; drop it.")
+        if setup.store_folder is not None:
+            raise ConfigError(f"{self.name} is centralised and has no client state; use store=memory.")
+        return CentralTrainer(self, view, seed=setup.seed, device=setup.device)
 
     def _refuse(self) -> NoReturn:
-        raise FedrecError(f"{self.name} is centralised, so it cannot run as a federation; use its make_trainer.")
+        raise FedrecError(f"{self.name} is centralised, so it cannot run as a federation; use its trainer.")
 
     def server_state(self, task: Task) -> State:
         """Not for a centralised method."""
@@ -99,6 +86,7 @@ class CentralTrainer:
     """Runs a centralised method epoch by epoch."""
 
     private_bytes = 0
+    most_uploads = 0
     client_order: Tensor | None = None
 
     def __init__(self, method: CentralMethod, view: TrainingView, *, seed: int, device: torch.device) -> None:
@@ -136,6 +124,10 @@ class CentralTrainer:
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say."""
         return self.method.diagnostics(self.task, self.model)
+
+    def client_groups(self) -> dict[str, Tensor]:
+        """None."""
+        return {}
 
     def state(self) -> dict[str, Tensor]:
         """The model and, for methods that learn by steps, the optimiser."""

@@ -1,0 +1,93 @@
+"""Anything that trains in rounds and scores clients: a federation, or a centralised model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedrec.federation.privacy import PrivacyStage
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What a trainer is told beside the data: where randomness comes from, where it runs, what guards uploads."""
+
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    privacy: PrivacyStage | None = None
+    store_folder: Path | None = None
+    """Keep the clients' state in memory-mapped files there instead of in memory."""
+
+
+@dataclass
+class RoundReport:
+    """What one round cost and gave."""
+
+    loss: float = float("nan")
+    clients: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)  # sampling, training, aggregation
+
+    def add(self, other: RoundReport) -> None:
+        """Take in another part of the same round; losses are means over clients."""
+        clients = max(1, self.clients + other.clients)
+        known = 0.0 if self.clients == 0 else self.loss * self.clients
+        self.loss = (known + other.loss * other.clients) / clients
+        self.clients += other.clients
+        self.bytes_up += other.bytes_up
+        self.bytes_down += other.bytes_down
+        for name, seconds in other.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+class Trainer(Protocol):
+    """What a run needs: rounds, scores, and a state that can be saved."""
+
+    private_bytes: int
+    """Memory all private client state takes."""
+    logits: bool
+    """Whether scores are logits of a probability."""
+
+    @property
+    def client_order(self) -> Tensor | None:
+        """The order of clients in which scoring is fastest."""
+        ...
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Other ways to score that are worth reporting."""
+        ...
+
+    @property
+    def most_uploads(self) -> int:
+        """Uploads of the client that sent most so far."""
+        ...
+
+    def round(self, number: int) -> RoundReport:
+        """Run one round; ``number`` counts from 0."""
+        ...
+
+    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
+        """Scores [c, m] of these clients."""
+        ...
+
+    def diagnostics(self) -> dict[str, Any]:
+        """What the method itself has to say at the end."""
+        ...
+
+    def client_groups(self) -> dict[str, Tensor]:
+        """Named groups of clients (their numbers) whose results are reported apart."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a later round depends on, by name."""
+        ...
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from a saved state."""
+        ...
