@@ -12,7 +12,7 @@ from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
 from fedrec.methods import create
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec
-from fedrec.parts import decorrelation, hetero_models
+from fedrec.methods.hetefedrec import decorrelation, models
 from fedrec.testing import MethodSuite
 
 MODES = [settings["mode"] for settings in ROWS.values() if "mode" in settings]
@@ -61,7 +61,7 @@ def reference(split: fedrec.Split, method: HeteFedRec) -> tuple[dict[str, torch.
         for task in range(group + 1):
             n = c.sizes[task]
             rows = table[samples.items[0].long(), :n]
-            logits = hetero_models.predict(u[None, :n], rows[None], leaves[f"theta{task}"][None], (2 * n, 8, 8, 1))
+            logits = models.predict(u[None, :n], rows[None], leaves[f"theta{task}"][None], (2 * n, 8, 8, 1))
             loss = loss + bce(logits[0], samples.labels[0])
         found = torch.autograd.grad(loss, [u, *leaves.values()], allow_unused=True)
         users[client] = u.detach() - c.lr_user * found[0]

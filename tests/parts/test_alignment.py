@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedrec.parts.alignment import GramMean, alignment, residual
-from fedrec.parts.graph_filter import low_pass, normalised
+from fedrec.methods.fedcia.alignment import GramMean, alignment, residual
+from fedrec.methods.fedcia.graph_filter import low_pass, normalised
 
 C, M, D = 6, 40, 4
 

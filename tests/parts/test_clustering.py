@@ -1,6 +1,6 @@
 import torch
 
-from fedrec.parts.clustering import cluster_means, kmeans, random_starts
+from fedrec.methods.fedfast.clustering import cluster_means, kmeans, random_starts
 
 
 def blobs() -> tuple[torch.Tensor, torch.Tensor]:

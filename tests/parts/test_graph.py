@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedrec.errors import ConfigError
-from fedrec.parts.graph import adjacency, closeness, normalised
+from fedrec.methods.gpfedrec.graph import adjacency, closeness, normalised
 
 
 def tables(n: int = 6) -> torch.Tensor:

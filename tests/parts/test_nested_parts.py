@@ -5,8 +5,9 @@ import torch
 
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import RowUpdate, Upload
-from fedrec.parts import decorrelation, distillation, hetero_models, nested_sizes
-from fedrec.parts.padding import PaddedSum
+from fedrec.methods.hetefedrec import decorrelation, distillation, models
+from fedrec.methods.hetefedrec import sizes as nested_sizes
+from fedrec.methods.hetefedrec.padding import PaddedSum
 
 
 def rng() -> torch.Generator:
@@ -171,13 +172,13 @@ def test_budgets_pick_the_largest_size_that_fits() -> None:
 
 
 def test_predictor_size_of_the_card() -> None:
-    assert [hetero_models.predictor_size((2 * n, 8, 8, 1)) for n in (8, 16, 32)] == [217, 345, 601]
+    assert [models.predictor_size((2 * n, 8, 8, 1)) for n in (8, 16, 32)] == [217, 345, 601]
 
 
 def test_predict_is_the_plain_network() -> None:
     widths = (8, 5, 3, 1)
     user, table = torch.randn(2, 4, generator=rng()), torch.randn(7, 4, generator=rng())
-    theta = hetero_models.init_predictor(widths, rng())
+    theta = models.init_predictor(widths, rng())
     theta = theta + 0.1 * torch.randn(theta.shape, generator=rng())
     x = torch.cat([user[:, None].expand(-1, 7, -1), table.expand(2, -1, -1)], 2)
     at = 0
@@ -185,9 +186,9 @@ def test_predict_is_the_plain_network() -> None:
         weight = theta[at : at + n_in * n_out].view(n_out, n_in)
         x = (x.relu() if depth else x) @ weight.T + theta[at + n_in * n_out : at + n_out * (n_in + 1)]
         at += n_out * (n_in + 1)
-    every = hetero_models.predict(user, table.expand(2, -1, -1), theta.expand(2, -1), widths)
+    every = models.predict(user, table.expand(2, -1, -1), theta.expand(2, -1), widths)
     assert torch.allclose(every, x.squeeze(2), atol=1e-5)
-    assert torch.allclose(hetero_models.predict_shared(user, table, theta, widths), x.squeeze(2), atol=1e-5)
+    assert torch.allclose(models.predict_shared(user, table, theta, widths), x.squeeze(2), atol=1e-5)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
@@ -203,11 +204,11 @@ def test_star_graph_is_lightgcn(depth: int) -> None:
     for _ in range(depth):
         layer = norm @ layer
         total += layer
-    found_user, found_rows = hetero_models.propagate(user, rows, positive, depth)
+    found_user, found_rows = models.propagate(user, rows, positive, depth)
     assert torch.allclose(found_user[0], total[0] / (depth + 1), atol=1e-6)
     assert torch.allclose(found_rows[0], total[1:] / (depth + 1), atol=1e-6)
-    alone_user, alone_rows = hetero_models.propagate(user, rows, positive, depth, user_only=True)
+    alone_user, alone_rows = models.propagate(user, rows, positive, depth, user_only=True)
     assert torch.equal(alone_user, found_user)
     assert torch.equal(alone_rows, rows)
-    narrow = hetero_models.propagate(user[:, :2], rows[..., :2], positive, depth)
+    narrow = models.propagate(user[:, :2], rows[..., :2], positive, depth)
     assert torch.allclose(narrow[1], found_rows[..., :2], atol=1e-6)  # slicing columns commutes with it

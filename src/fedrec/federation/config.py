@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedrec.errors import ConfigError, unknown
-from fedrec.local.schedule import Schedule
+from fedrec.local.fit import Schedule
 
 
 class MethodConfig(BaseModel):

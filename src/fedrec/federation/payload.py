@@ -27,10 +27,9 @@ class RowUpdate:
         return torch.arange(self.rows.shape[1], device=self.rows.device) < self.counts[:, None]
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all clients' rows, with their indices."""
-        row = self.values.shape[2] * self.values.element_size() + self.rows.element_size()
-        return int(self.counts.sum()) * row
+    def nbytes(self) -> Tensor:
+        """Bytes of each client's rows, with their indices, [c] int64."""
+        return self.counts * (self.values.shape[2] * self.values.element_size() + self.rows.element_size())
 
     def flat(self) -> tuple[Tensor, Tensor]:
         """Items [k] and values [k, d] of all real rows of all clients."""
@@ -60,15 +59,25 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Gram(Table):
-    """The m x m products of a table's rows: sent whole, but held here as the table, which is all a server's mean needs."""
+    """The m x m products of a table's rows, held here as the table, which is all a server's sum needs."""
+
+    test: Tensor | None = None  # [m, s]: the server needs the products with this matrix only
+    whole: bool = True  # sent as the m x m entries; otherwise as the table
 
     @property
     def numbers(self) -> int:
-        """Every entry of the matrix."""
-        return int(self.value.shape[1]) ** 2
+        """Every entry of the matrix, or of the table."""
+        return int(self.value.shape[1]) ** 2 if self.whole else super().numbers
 
 
-Part = Tensor | RowUpdate | Table
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """What a client can work out from what it has; it comes along so that it need not, and costs no bytes."""
+
+    value: Tensor  # [c, ...]
+
+
+Part = Tensor | RowUpdate | Table | Derived
 Payload = dict[str, Part]
 """In an upload every part is a change since the start of the round; only a ``Table`` carries the value itself."""
 
@@ -83,6 +92,7 @@ def change(part: Part) -> Tensor:
                 "this method uploads tables the server knows nothing of, so they cannot be clipped or merged."
             )
         return part.value - part.known
+    assert isinstance(part, Tensor)
     return part
 
 
@@ -96,10 +106,11 @@ class Upload:
 
 
 def tensor(payload: Payload, name: str) -> Tensor:
-    """The plain tensor of that name."""
+    """The plain tensor of that name, sent or derived."""
     part = payload[name]
-    assert isinstance(part, Tensor)
-    return part
+    value = part.value if isinstance(part, Derived) else part
+    assert isinstance(value, Tensor)
+    return value
 
 
 def row_update(payload: Payload, name: str) -> RowUpdate:
@@ -116,14 +127,14 @@ def table(payload: Payload, name: str) -> Table:
     return part
 
 
-def client_bytes(payload: Payload, clients: int) -> int:
-    """Bytes all ``clients`` of a cohort send or receive together; sparse rows count with their indices."""
-    total = 0
+def client_bytes(payload: Payload, clients: int) -> Tensor:
+    """Bytes each of the ``clients`` of a cohort sends or receives, [c] int64; sparse rows count with their indices."""
+    total = torch.zeros(clients, dtype=torch.int64)
     for part in payload.values():
         if isinstance(part, RowUpdate):
-            total += part.nbytes
+            total += part.nbytes.cpu()
         elif isinstance(part, Table):
-            total += part.numbers * part.value.element_size() * clients
-        else:
-            total += part[:1].numel() * part.element_size() * clients
+            total += part.numbers * part.value.element_size()
+        elif isinstance(part, Tensor):
+            total += part[:1].numel() * part.element_size()
     return total

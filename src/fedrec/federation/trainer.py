@@ -34,10 +34,7 @@ class RoundReport:
     seconds: dict[str, float] = field(default_factory=dict)  # sampling, training, aggregation
 
     def add(self, other: RoundReport) -> None:
-        """Take in another part of the same round; losses are means over clients."""
-        clients = max(1, self.clients + other.clients)
-        known = 0.0 if self.clients == 0 else self.loss * self.clients
-        self.loss = (known + other.loss * other.clients) / clients
+        """Count in what another part of the same round cost; the loss stays as it is."""
         self.clients += other.clients
         self.bytes_up += other.bytes_up
         self.bytes_down += other.bytes_down

@@ -9,18 +9,21 @@ sqrt(d/r).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Method, Task
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Optimizer, take_rows
-from fedrec.parts.aggregation import add_rows, finish_rows
+from fedrec.parts.aggregation import add_rows, step_rows
 from fedrec.parts.low_rank import Projection, draw_projection, fit_low_rank
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.sampling import streams
@@ -55,7 +58,7 @@ class CoLRConfig(LearnedConfig):
         return self
 
 
-class CoLR(Method):
+class CoLR(SumMethod):
     """FedMF with low-rank uploads."""
 
     name = "colr"
@@ -65,24 +68,21 @@ class CoLR(Method):
     uploaded = "low-rank factor of touched item rows (r columns)"
     server_keeps = "item table (m x d)"
     Config = CoLRConfig
+    config: CoLRConfig
 
     def server_state(self, task: Task) -> State:
-        """Random item table, the stream of the projection, and who was there last, for the bytes of the downlink."""
+        """Random item table, and the stream of the projection."""
         c = self.config
         return {
             "items": task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator()),
-            "projection": streams.keys(task.seed, streams.Purpose.OTHER, 0, torch.zeros(1, dtype=torch.int64)).to(
-                task.device
-            ),
-            "last_round": torch.full((task.n_clients,), -2, dtype=torch.int64),
-            "downloads": torch.zeros(2, dtype=torch.int64),
+            "projection": task.common_key(streams.Purpose.OTHER).to(task.device),
         }
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Random user vectors."""
         return {"user": task.client_normal(clients, self.config.dim, std=self.config.init_std)}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The item table, and the projection as the key of its random numbers."""
         return {
             "items": broadcast(server["items"], len(clients)),
@@ -92,18 +92,20 @@ class CoLR(Method):
     def _projection(self, key: Tensor) -> Tensor:
         return draw_projection(key, self.config.rank, self.config.dim, self.config.projection)
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Train the user vector and A, which starts at 0 every round; upload A."""
         c = self.config
         items = tensor(payload, "items")
-        base, user = take_rows(items, samples), clients["user"].clone()
+        base, user = take_rows(items, samples), private["user"].clone()
         low = base.new_zeros(*samples.rows.shape, c.rank)
         loss = fit_low_rank(
             user, base, low, self._projection(tensor(payload, "projection")[0]), samples,
             epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
             per_row=(c.averaging or ("row" if c.optimizer == "sgd" else "batch")) == "row", l2=c.l2,
         )  # fmt: skip
-        clients["user"] = user
+        private["user"] = user
         rows = RowUpdate(samples.rows, samples.row_counts, low, items.shape[1])
         if c.upload == "touched":
             return {"low_rank": rows}, loss
@@ -114,36 +116,29 @@ class CoLR(Method):
         """Noise on the marks would make them useless as divisors."""
         return "set upload=touched" if self.config.upload == "full" else None
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """A_u, and who touched which row."""
+        add_rows(total, upload, "low_rank", "sum" if self.config.upload == "full" else "touched")
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """A = mean of A_u per item over the clients that touched it (rule C); Q + A B; then a new projection."""
-        c = self.config
-        items, key = server["items"], server["projection"]
-        marked = c.upload == "full"
-        total = items.new_zeros(len(items), c.rank + marked)
-        touched = items.new_zeros(len(items), 1)
-        last, downloads = server["last_round"].clone(), server["downloads"].clone()
-        for upload in uploads:
-            add_rows(total, touched, upload, "low_rank", "sum" if marked else "touched")
-            who = upload.clients.to(last.device)
-            downloads += downloads.new_tensor([len(who), int((last[who] == round - 1).sum())])
-            last[who] = round
-        if marked:
-            total, touched = total[:, : c.rank], total[:, c.rank :]
-        low = finish_rows(torch.zeros_like(total), total, touched, "touched")
+        c, key = self.config, server["projection"]
+        if "low_rank" in total and c.upload == "full":
+            marked = total["low_rank"]
+            total = Total({"low_rank": marked[:, : c.rank], "low_rank.weight": marked[:, c.rank :]})
+        low = step_rows(server["items"].new_zeros(task.n_items, c.rank), total, "low_rank", "touched")
         return {
-            "items": items + low @ self._projection(key),
+            "items": server["items"] + low @ self._projection(key),
             "projection": key if c.keep_projection else streams.child(key, 1),
-            "last_round": last,
-            "downloads": downloads,
         }
 
-    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Both accounts of the downlink: a client that was there the round before needs only the last A (m x r)."""
-        everybody, consecutive = (int(x) for x in server["downloads"])
+        everybody, consecutive = int(ledger.visits.sum()), int(ledger.consecutive.sum())
         full = 4 * task.n_items * self.config.dim
         saved = consecutive * 4 * task.n_items * (self.config.dim - self.config.rank)
         return {"downlink_bytes": {"full": everybody * full, "consecutive": everybody * full - saved}}
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest table."""
-        return dot(clients["user"], tensor(payload, "items"))
+        return dot(private["user"], tensor(payload, "items"))

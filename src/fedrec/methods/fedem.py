@@ -8,17 +8,19 @@ clients' tables (Eq. 13). ``variant`` sets all points in which the paper and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Method, Task, participation_rng
+from fedrec.federation.config import LearnedConfig, MethodConfig
+from fedrec.federation.method import EachMethod, Method, SumMethod
 from fedrec.federation.payload import Payload, State, Table, Upload, table, tensor
 from fedrec.federation.store import ClientState, select
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Step, fit, fit_mf, take_rows
 from fedrec.parts import merging
 from fedrec.parts import similarity as alike
@@ -113,6 +115,13 @@ class FedEM(Method):
     uploaded = "item table (m x d)"
     server_keeps = "one item table (m x d) per aggregated client"
     Config = FedEMConfig
+    config: FedEMConfig
+
+    @classmethod
+    def kind_for(cls, config: MethodConfig) -> type[Self]:
+        """With plain means the server needs sums only, with similarities every table."""
+        plain: Any = MeanFedEM if isinstance(config, FedEMConfig) and config.agg == "mean" else SimilarFedEM
+        return plain
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -127,31 +136,30 @@ class FedEM(Method):
     def server_state(self, task: Task) -> State:
         """No tables yet; ``uploads`` marks the clients drawn to upload in the coming round."""
         empty = torch.zeros(0, task.n_items, self.config.dim, device=task.device)
-        none = torch.full((task.n_clients,), -1, dtype=torch.int64)
-        server = {"tables": empty, "slot": none, "counts": task.counts, "seed": torch.tensor(task.seed)}
-        return server | {"uploads": self._uploaders(server, 0)}
+        server = {"tables": empty, "slot": torch.full((task.n_clients,), -1, dtype=torch.int64)}
+        return server | {"uploads": self._uploaders(task, server, 0)}
 
-    def _uploaders(self, server: State, round: int) -> Tensor:
+    def _uploaders(self, task: Task, server: State, round: int) -> Tensor:
         """The random share of a round's participants whose tables are aggregated."""
-        n, seed = len(server["slot"]), int(server["seed"])
-        task = Task(n, server["tables"].shape[1], server["counts"], seed, server["tables"].device)
-        drawn = self.participants(task, server, round, participation_rng(seed, round))
+        drawn = self.participants(task, server, round)
         if self.config.agg_ratio < 1:
-            rng = np.random.default_rng([seed, int(streams.Purpose.OTHER), round])
+            rng = np.random.default_rng([task.seed, int(streams.Purpose.OTHER), round])
             k = max(1, int(self.config.agg_ratio * len(drawn)))
             drawn = drawn[torch.from_numpy(rng.choice(len(drawn), k, replace=False))]
-        chosen = torch.zeros(n, dtype=torch.bool)
+        chosen = torch.zeros(task.n_clients, dtype=torch.bool)
         chosen[drawn] = True
         return chosen
+
+    def _start(self, task: Task) -> Tensor:
+        """The item table all clients start from: a function of the seed, known to everybody."""
+        return task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """User vectors and a copy of the common item table; adapters U(+-1/sqrt(fan in))."""
         c = self.config
-        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
-        self._start = items  # a function of the seed, known to everybody
         state = {
             "user": task.client_normal(clients, c.dim, std=c.init_std, common=c.common_init),
-            "items": items.expand(len(clients), -1, -1),
+            "items": self._start(task).expand(len(clients), -1, -1),
         }
         if self.adapts:
             who = torch.zeros(1, dtype=torch.int64) if c.common_init else clients.cpu()
@@ -164,12 +172,12 @@ class FedEM(Method):
         """One table per aggregated client."""
         return int(private * self.config.agg_ratio)
 
-    def kinds(self, server: State, clients: Tensor) -> Tensor:
+    def kinds(self, task: Task, server: State, clients: Tensor) -> Tensor:
         """Clients with and without a server table, that upload or do not."""
         who = clients.cpu()
         return 2 * (server["slot"][who] >= 0).long() + server["uploads"][who].long()
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The client's own mean of similar tables, where it has one, and whether it is drawn to upload."""
         who = clients.cpu()
         payload: Payload = {"upload": server["uploads"][who]}
@@ -179,17 +187,19 @@ class FedEM(Method):
             payload["items"] = tables.expand(len(slots), -1, -1) if len(tables) == 1 else select(tables, slots)
         return payload
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Merge, then train locally (section 3 of the paper); the order of both is the variant's."""
         c = self.config
-        user = clients["user"].clone()
+        user = private["user"].clone()
         server = tensor(payload, "items") if "items" in payload else None
-        theta = clients["adapter"].clone() if self.adapts else None
+        theta = private["adapter"].clone() if self.adapts else None
         if server is not None:
             if theta is not None and c.adapter_schedule == "before":
-                self._adapter_phase(clients, theta, user, server, samples)
-            clients["items"] = self._merged(clients["items"], server, theta)
-        block = clients.take("items", samples)
+                self._adapter_phase(private, theta, user, server, samples)
+            private["items"] = self._merged(private["items"], server, theta)
+        block = private.take("items", samples)
         if (
             server is not None
             and theta is not None
@@ -201,15 +211,15 @@ class FedEM(Method):
                 user, block, samples,
                 epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer, early_stop_tol=c.early_stop_tol,
             )  # fmt: skip
-        clients.put("items", samples, block)
-        clients["user"] = user
+        private.put("items", samples, block)
+        private["user"] = user
         if theta is not None:
-            clients["adapter"] = theta
+            private["adapter"] = theta
         if c.merge == "none" or not bool(tensor(payload, "upload")[0]):
             return {}, loss
-        items = clients["items"]
+        items = private["items"]
         # The merged table carries earlier training, so only the download, or the common start, is known to the server.
-        return {"items": Table(items, server if server is not None else self._start.expand_as(items))}, loss
+        return {"items": Table(items, server if server is not None else self._start(task).expand_as(items))}, loss
 
     def _merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
         c = self.config
@@ -249,37 +259,55 @@ class FedEM(Method):
             epochs=c.epochs, batch_size=c.batch_size, steps=steps, early_stop_tol=c.early_stop_tol,
         )  # fmt: skip
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def _next(self, task: Task, server: State, round: int, slot: Tensor, tables: Tensor | None) -> State:
+        """The server's state with new tables, and who uploads next."""
+        new = server if tables is None else server | {"tables": tables}
+        return new | {"slot": slot, "uploads": self._uploaders(task, server, round + 1)}
+
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
+        """p_u . q_i with the merged table where the client has a server table, else with its own."""
+        items = private["items"]
+        if "items" in payload:
+            theta = private["adapter"] if self.adapts else None
+            items = self._merged(items, tensor(payload, "items"), theta)
+        return dot(private["user"], items)
+
+
+class MeanFedEM(FedEM, SumMethod):
+    """``agg=mean``: every aggregated client gets the same table, the mean weighted by data."""
+
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """n_u times the table, n_u, and how many clients: their slots are the round's uploaders."""
+        tables = table(upload.parts, "items").value
+        total.add("items", torch.tensordot(upload.weights, tables, dims=1))
+        total.add("size", upload.weights.sum())
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """The weighted mean."""
+        slot = torch.full_like(server["slot"], -1)
+        if not total:
+            return self._next(task, server, round, slot, None)
+        slot[server["uploads"]] = 0
+        return self._next(task, server, round, slot, (total["items"] / total["size"])[None])
+
+
+class SimilarFedEM(FedEM, EachMethod):
+    """Every aggregated client gets its own mean, weighted by data and similarity."""
+
+    def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """Eq. 13 for every uploading client; needs all their tables at once."""
         c = self.config
-        clients, counts, tables = [], [], []
-        for upload in uploads:
-            if "items" in upload.parts:
-                clients.append(upload.clients.cpu())
-                counts.append(upload.weights)
-                tables.append(table(upload.parts, "items").value)
         slot = torch.full_like(server["slot"], -1)
-        server = server | {"slot": slot, "uploads": self._uploaders(server, round + 1)}
-        if not tables:
-            return server
-        size = torch.cat(counts)
+        if not uploads:
+            return self._next(task, server, round, slot, None)
+        tables = [table(upload.parts, "items").value for upload in uploads]
+        size = torch.cat([upload.weights for upload in uploads])
         share = size / size.sum()
-        who = torch.cat(clients)
-        if c.agg == "mean":  # one table for all, so one is kept
-            slot[who] = 0
-            return server | {"tables": alike.mix(share[None], tables)}
+        who = torch.cat([upload.clients.cpu() for upload in uploads])
         slot[who] = torch.arange(len(who))
         near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign)
         if c.agg == "similarity":
             weights = near / near.sum(1, keepdim=True)
         else:
             weights = alike.simplex_weights(near, share, c.alpha, c.weights)
-        return server | {"tables": alike.mix(weights, tables)}
-
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
-        """p_u . q_i with the merged table where the client has a server table, else with its own."""
-        items = clients["items"]
-        if "items" in payload:
-            theta = clients["adapter"] if self.adapts else None
-            items = self._merged(items, tensor(payload, "items"), theta)
-        return dot(clients["user"], items)
+        return self._next(task, server, round, slot, alike.mix(weights, tables))

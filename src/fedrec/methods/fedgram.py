@@ -9,7 +9,6 @@ behind secure aggregation sees nothing else, and no n x m x m array ever exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,9 +17,13 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.errors import ConfigError
-from fedrec.federation.method import Method, MethodConfig, Task
+from fedrec.federation.config import MethodConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_part, row_scale, top_eigenpairs, unpack
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
@@ -56,7 +59,7 @@ class FedGramConfig(MethodConfig):
         return self
 
 
-class FedGram(Method):
+class FedGram(SumMethod):
     """One secure sum of item-item counts, a closed form, private scoring."""
 
     name = "fedgram"
@@ -66,6 +69,7 @@ class FedGram(Method):
     uploaded = "its item-item counts, for a sum over clients only"
     server_keeps = "item-item counts of all clients together, and the weights"
     Config = FedGramConfig
+    config: FedGramConfig
     logits = False
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
@@ -83,7 +87,7 @@ class FedGram(Method):
         modelled = min(task.n_items, top or task.n_items)
         check_square(self.name, modelled, device, self.config.memory_gb, "set top_items or raise memory_gb")
         items = torch.arange(task.n_items if top is None else 0, device=device)
-        state = {"items": items, "seed": torch.tensor(task.seed, device=device)}
+        state = {"items": items}
         if top is not None:
             state["popularity"] = torch.zeros(task.n_items, device=device)
         return state | self._solved(torch.zeros(len(items), len(items), device=device), solve=False)
@@ -92,16 +96,18 @@ class FedGram(Method):
         """An empty history: what the client last contributed, and what it scores with."""
         return {"history": torch.zeros(len(clients), task.n_items, dtype=torch.bool, device=task.device)}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The weights, and which items they are for."""
         names: list[str] = [name for name in ("weights", "vectors", "base") if name in server]
         if self.config.top_items is not None:
             names += ["items", "popularity"]
         return {name: broadcast(server[name], len(clients)) for name in names}
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """The sum over these clients of what each adds: item counts first where needed, else item-item counts."""
-        before, lossless = clients["history"], torch.zeros(len(clients))
+        before, lossless = private["history"], torch.zeros(len(private))
         now = torch.zeros_like(before)
         real = torch.arange(samples.rows.shape[1], device=now.device) < samples.row_counts[:, None]
         now[real.nonzero()[:, 0], samples.rows[real].long()] = True
@@ -112,7 +118,7 @@ class FedGram(Method):
         change = self._gram(now, items, samples)
         if bool(before.any()):
             change -= self._gram(before, items, samples)
-        clients["history"] = now
+        private["history"] = now
         packed = pack(change)[None]
         return {"gram": packed if self.config.normalise else packed.int()}, lossless
 
@@ -133,17 +139,22 @@ class FedGram(Method):
             owners, counts = owners[place < most], counts.clamp(max=most)
         return owners, items, row_scale(counts)[owners]
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """Add up, add noise if asked, and choose the items or solve."""
-        total: Tensor | None = None
-        kind = "gram"
-        for upload in uploads:
-            kind = next(iter(upload.parts))
-            part = tensor(upload.parts, kind).sum(0)
-            total = part if total is None else total.add_(part)
-        if total is None:
+    @property
+    def participation(self) -> float:
+        """Share of clients that take part in a round."""
+        return self.config.participation
+
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Counts of items or of pairs of items."""
+        for kind in upload.parts:
+            total.add(kind, tensor(upload.parts, kind).sum(0))
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """Add noise if asked, and choose the items or solve."""
+        if not total:
             return server
-        noisy = self._noised(total.float(), kind, int(server["seed"]), round)
+        ((kind, counts),) = total.items()
+        noisy = self._noised(task, counts.float(), kind, round)
         if kind == "counts":
             chosen = torch.sort(noisy, descending=True, stable=True).indices[: self.config.top_items]
             empty = torch.zeros(len(chosen), len(chosen), device=noisy.device)
@@ -166,9 +177,9 @@ class FedGram(Method):
         gains = (1 / rest - 1 / (values + lam)).clamp(min=0)
         return {"gram": counts, "vectors": vectors_ * gains.sqrt(), "base": counts.new_tensor([1 / rest])}
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """x_u B with the own history."""
-        history = clients["history"]
+        history = private["history"]
         if "items" not in payload:
             return self._linear(history, payload)
         items, popularity = tensor(payload, "items")[0], tensor(payload, "popularity")
@@ -190,11 +201,11 @@ class FedGram(Method):
             tensor(payload, "base")[0] - own
         )
 
-    def _noised(self, total: Tensor, kind: str, seed: int, round: int) -> Tensor:
+    def _noised(self, task: Task, total: Tensor, kind: str, round: int) -> Tensor:
         """The sum with noise that all clients could add together, each a share of the variance."""
         if self.config.epsilon is None:
             return total
-        key = streams.keys(seed, streams.Purpose.NOISE, round, torch.zeros(1, dtype=torch.int64, device=total.device))
+        key = task.common_key(streams.Purpose.NOISE, round).to(total.device)
         blocks = torch.split(torch.arange(len(total), device=total.device), 1 << 22)
         noise = torch.cat([streams.normal(key, block).float() for block in blocks])
         return total + noise * self._noise_std(kind)
@@ -208,7 +219,7 @@ class FedGram(Method):
             sensitivity = 1.0 if self.config.normalise else float((most * (most + 1) / 2) ** 0.5)
         return sensitivity * noise_multiplier(self.config.epsilon, self.config.delta, releases)
 
-    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Items in the model and, with noise, what the accountant says."""
         found: dict[str, Any] = {"items_modelled": len(server["items"])}
         if self.config.epsilon is None:

@@ -7,20 +7,18 @@ p_u . q_i, binary cross-entropy on positives and sampled negatives (Eq. 2 of Fed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Task
-from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.payload import Payload, State, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Batch, Params, fit_mf, mf_loss
-from fedrec.parts.aggregation import Rule, fold_rows
-from fedrec.parts.merging import fit_adapter
-from fedrec.parts.scorers import broadcast, dot
-from fedrec.parts.table_method import TableMethod
+from fedrec.parts.aggregation import Rule
+from fedrec.parts.scorers import dot
+from fedrec.parts.table_method import AveragedTableMethod
 from fedrec.sampling.samples import Samples
 
 
@@ -35,7 +33,7 @@ class FedMFConfig(LearnedConfig):
     """All clients start from the same user vector, as FedEM's released code does."""
 
 
-class FedMF(TableMethod):
+class FedMF(AveragedTableMethod):
     """Private user vector, shared item table, dot product."""
 
     name = "fedmf"
@@ -45,22 +43,17 @@ class FedMF(TableMethod):
     uploaded = "changes of touched item rows"
     server_keeps = "item table (m x d)"
     Config = FedMFConfig
-    private_names = ("user",)
+    config: FedMFConfig
 
-    def server_state(self, task: Task) -> State:
-        """Random item table."""
-        return {
-            "items": task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
-        }
+    @property
+    def rule(self) -> Rule:
+        """One of the four."""
+        return self.config.agg
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Random user vectors."""
         std = self.config.user_init_std or self.config.init_std
         return {"user": task.client_normal(clients, self.config.dim, std=std, common=self.config.common_init)}
-
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """The item table."""
-        return {"items": broadcast(server["items"], len(clients))}
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Eq. 2 of FedEM."""
@@ -74,19 +67,9 @@ class FedMF(TableMethod):
             epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
         )  # fmt: skip
 
-    def fit_adapter(
-        self, theta: Tensor, private: Params, local: Tensor, server: Tensor, samples: Samples, **options: Any
-    ) -> None:
-        """The same as for every method, in compiled code."""
-        fit_adapter(theta, private["user"], local, server, samples, batch_size=self.config.batch_size, **options)
-
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """One of the four rules."""
-        return {"items": fold_rows(server["items"], uploads, "items", self.config.agg)}
-
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest table."""
-        return dot(clients["user"], tensor(payload, "items"))
+        return dot(private["user"], tensor(payload, "items"))
 
 
 class Local(FedMF):
@@ -108,24 +91,24 @@ class Local(FedMF):
         """Nothing."""
         return {}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """Nothing."""
         return {}
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """The local phase of FedMF on the own table."""
-        params = {"user": clients["user"].clone(), "block": clients.take("items", samples)}
+        params = {"user": private["user"].clone(), "block": private.take("items", samples)}
         loss = self.fit(params, samples, round)
-        clients["user"] = params["user"]
-        clients.put("items", samples, params["block"])
+        private["user"] = params["user"]
+        private.put("items", samples, params["block"])
         return {}, loss
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """Let all clients train; nothing arrives."""
-        for _ in uploads:
-            pass
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """Nothing arrives."""
         return server
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the own table."""
-        return dot(clients["user"], clients["items"])
+        return dot(private["user"], private["items"])

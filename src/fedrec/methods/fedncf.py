@@ -11,22 +11,20 @@ MF-FedAvg: an item row is averaged over the clients that touched it, the network
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Task
-from fedrec.federation.payload import Payload, State, Upload, tensor
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.payload import Payload, State, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.fit import Batch, Params, lookup
-from fedrec.parts.aggregation import Rule, fold_rows
-from fedrec.parts.fedavg import FedAvg, NetworkRule
+from fedrec.parts.aggregation import NetworkRule, Rule
 from fedrec.parts.mlp import Tower, xavier
-from fedrec.parts.scorers import broadcast
-from fedrec.parts.table_method import TableMethod
+from fedrec.parts.table_method import AveragedTableMethod
 
 PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pairs of client and item that are scored at once: each needs the units of the widest layer."""
@@ -70,7 +68,7 @@ class FedNCFConfig(LearnedConfig):
         return tower[:-1] if self.tower and tower[-1] == 1 else tower
 
 
-class FedNCF(TableMethod):
+class FedNCF(AveragedTableMethod):
     """Private user vectors, shared item tables and network. Both tables of neumf lie side by side in one of 2d columns."""
 
     name = "fedncf"
@@ -80,7 +78,18 @@ class FedNCF(TableMethod):
     uploaded = "changes of touched item rows (d; 2d for neumf) and of the network (4,881 numbers at d = 16)"
     server_keeps = "item table (m x d; m x 2d for neumf), network"
     Config = FedNCFConfig
+    config: FedNCFConfig
     shared_names = ("network",)
+
+    @property
+    def rule(self) -> Rule:
+        """MF-FedAvg, or another one."""
+        return self.config.agg
+
+    @property
+    def network_rule(self) -> NetworkRule:
+        """Weights of the clients' networks."""
+        return self.config.network_agg
 
     @property
     def table_dim(self) -> int:
@@ -117,10 +126,6 @@ class FedNCF(TableMethod):
         std = self.config.user_init_std or self.config.init_std
         return {"user": task.client_normal(clients, self.table_dim, std=std)}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """The item table and the network."""
-        return {name: broadcast(server[name], len(clients)) for name in ("items", "network")}
-
     def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
         """Logits [c, b] of ``rows`` [c, b, table_dim], differentiable."""
         layers, of_product, of_units, bias = torch.split(network, self.pieces, dim=1)
@@ -140,16 +145,10 @@ class FedNCF(TableMethod):
         decay = self.config.network_decay
         return value + decay / 2 * network.square().sum(1) if decay else value
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """MF-FedAvg."""
-        network = FedAvg(server["network"], "network", self.config.network_agg)
-        items = fold_rows(server["items"], network.passing(uploads), "items", self.config.agg)
-        return {"items": items, "network": network.value}
-
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Logits of all items, some clients at a time."""
         table = tensor(payload, "items")
         step = max(1, PAIRS[table.device.type] // max(1, table.shape[1]))
-        parts = zip(*(torch.split(x, step) for x in (clients["user"], tensor(payload, "network"), table)), strict=True)
+        parts = zip(*(torch.split(x, step) for x in (private["user"], tensor(payload, "network"), table)), strict=True)
         with torch.no_grad():
             return torch.cat([self.pair_scores(*part) for part in parts])

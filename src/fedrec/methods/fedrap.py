@@ -8,7 +8,7 @@ tables apart and C to be sparse: BCE - lambda * mean (D - C)^2 + mu * mean |C| o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,14 +16,17 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Part, Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.cpu.linear import train_additive
 from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
-from fedrec.parts.aggregation import add_rows, finish_rows
+from fedrec.parts.aggregation import add_rows, step_rows
 from fedrec.parts.linear import init_unit, unit_logits
-from fedrec.parts.scorers import broadcast
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling.samples import Samples
 
@@ -92,12 +95,12 @@ class ShrunkTable(RowUpdate):
         return super().dense() + self.start * (self.factor - 1)[:, None, None]
 
     @property
-    def nbytes(self) -> int:
-        """Rows, their indices, and the factors."""
-        return super().nbytes + self.factor.numel() * self.factor.element_size()
+    def nbytes(self) -> Tensor:
+        """Rows, their indices, and the factor."""
+        return super().nbytes + self.factor.element_size()
 
 
-class FedRAP(TableMethod):
+class FedRAP(TableMethod, SumMethod):
     """Private score unit and item table, plus a common item table."""
 
     name = "fedrap"
@@ -107,6 +110,7 @@ class FedRAP(TableMethod):
     uploaded = "changes of touched rows of the common item table, one factor for all others"
     server_keeps = "common item table (m x d)"
     Config = FedRAPConfig
+    config: FedRAPConfig
     row_names = ("personal",)
 
     def server_state(self, task: Task) -> State:
@@ -126,21 +130,17 @@ class FedRAP(TableMethod):
         both = task.normal(2, task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
         return both[number]
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """C."""
-        return {"items": broadcast(server["items"], len(clients))}
-
     def weights(self, round: int) -> tuple[float, float, float]:
         """Weights of mean (D - C)^2, |C| and C^2 in this round; the first one counts negatively."""
         c, now = self.config, CURRICULA[self.config.curriculum](round)
         return now * c.lam, now * c.mu * (c.norm == "l1"), now * c.mu * (c.norm == "l2")
 
-    def private_params(self, clients: ClientState, samples: Samples) -> Params:
+    def private_params(self, private: ClientState, samples: Samples) -> Params:
         """The score unit, the touched rows of D, the weights of the round, and what weight decay leaves of a row."""
-        scale = clients["scale"]
+        scale = private["scale"]
         return {
-            "unit": clients["unit"].clone(),
-            "personal": clients.take("personal", samples) * scale[:, None, None],
+            "unit": private["unit"].clone(),
+            "personal": private.take("personal", samples) * scale[:, None, None],
             "weights": torch.tensor(self.weights(samples.round), device=scale.device).expand(len(scale), -1),
             "shrunk": torch.ones_like(scale),
         }
@@ -170,20 +170,22 @@ class FedRAP(TableMethod):
         # A parameter without gradient feels weight decay alone: it tells what became of untouched rows.
         return fit(params, lambda p, b: self.loss(p, b) + 0 * p["shrunk"], samples, steps=[step], **options)
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Train both tables; of the rows that no sample touches one factor says what weight decay left."""
         table = tensor(payload, "items")
-        params = self.private_params(clients, samples) | {"block": take_rows(table, samples)}
+        params = self.private_params(private, samples) | {"block": take_rows(table, samples)}
         start = params["block"].clone()
         loss = self.fit(params, samples, round)
         shrunk = params["shrunk"]
-        scale = clients["scale"] * shrunk
+        scale = private["scale"] * shrunk
         tiny = scale < SMALLEST
         if bool(tiny.any()):
-            clients["personal"] = clients["personal"] * torch.where(tiny, scale, 1)[:, None, None]
+            private["personal"] = private["personal"] * torch.where(tiny, scale, 1)[:, None, None]
             scale = torch.where(tiny, 1, scale)
-        clients.put("personal", samples, params["personal"] / scale[:, None, None])
-        clients.write({"unit": params["unit"], "scale": scale})
+        private.put("personal", samples, params["personal"] / scale[:, None, None])
+        private.write({"unit": params["unit"], "scale": scale})
         part: Part
         if self.config.soft_threshold:
             after = table * shrunk[:, None, None]
@@ -194,23 +196,23 @@ class FedRAP(TableMethod):
             part = ShrunkTable(samples.rows, samples.row_counts, change, table.shape[1], table, shrunk)
         return {"items": part}, loss
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """The mean of all C_u: C times the mean factor, plus the mean change of touched rows."""
-        items = server["items"]
-        total, weight = torch.zeros_like(items), torch.zeros_like(items[:, :1])
-        for upload in uploads:
-            add_rows(total, weight, upload, "items", "uniform")
-            part = upload.parts["items"]
-            if isinstance(part, ShrunkTable):
-                total += items * (part.factor - 1).sum()
-        return {"items": finish_rows(items, total, weight, "uniform")}
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """What became of C on every client: C times its factor, plus its change of touched rows."""
+        add_rows(total, upload, "items", "uniform")
+        part = upload.parts["items"]
+        if isinstance(part, ShrunkTable):
+            total.add("items", part.start[0] * (part.factor - 1).sum())
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """The mean of all C_u."""
+        return {"items": step_rows(server["items"], total, "items", "uniform")}
+
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """w_u . (D_u[i] + C[i]) + b_u with the newest C."""
-        unit = clients["unit"]
-        own = (clients["personal"] @ unit[:, : self.config.dim, None]).squeeze(2)
-        return unit_logits(unit, tensor(payload, "items")) + own * clients["scale"][:, None]
+        unit = private["unit"]
+        own = (private["personal"] @ unit[:, : self.config.dim, None]).squeeze(2)
+        return unit_logits(unit, tensor(payload, "items")) + own * private["scale"][:, None]
 
-    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """How sparse the common table became."""
         return {"common_table_zero_share": float((server["items"].abs() <= 1e-4).float().mean())}

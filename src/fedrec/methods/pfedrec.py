@@ -7,21 +7,20 @@ downloaded table ("post-tuning"), and scores with the table it tuned. The item r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Task
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.payload import Payload, RowUpdate, State, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.cpu.linear import train_linear
 from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
-from fedrec.parts.aggregation import fold_rows
+from fedrec.parts.aggregation import Rule
 from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
-from fedrec.parts.scorers import broadcast
-from fedrec.parts.table_method import TableMethod
+from fedrec.parts.table_method import AveragedTableMethod
 from fedrec.sampling.samples import Samples
 
 
@@ -41,7 +40,7 @@ class PFedRecConfig(LearnedConfig):
     """Score with the table as the client tuned it, or with the newest average; the other one is reported beside it."""
 
 
-class PFedRec(TableMethod):
+class PFedRec(AveragedTableMethod):
     """Private score unit, shared item table that each client tunes for itself."""
 
     name = "pfedrec"
@@ -51,12 +50,13 @@ class PFedRec(TableMethod):
     uploaded = "changes of touched item rows"
     server_keeps = "item table (m x d)"
     Config = PFedRecConfig
+    config: PFedRecConfig
     private_names = ("unit",)
 
-    def server_state(self, task: Task) -> State:
-        """Item table N(0, init_std^2)."""
-        c = self.config
-        return {"items": task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())}
+    @property
+    def rule(self) -> Rule:
+        """The mean of all tables, whatever their data size; untouched rows have no change."""
+        return "uniform"
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """One score unit for all, and how it scores the initial table."""
@@ -64,18 +64,16 @@ class PFedRec(TableMethod):
         items = self.server_state(task)["items"]
         return {"unit": unit, "own": unit_logits(unit[:1], items[None]).expand(len(clients), -1)}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """The item table."""
-        return {"items": broadcast(server["items"], len(clients))}
-
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Eq. 7 as a mean over the batch."""
         return batch.bce(unit_logits(params["unit"], lookup(params["block"], batch.slots)))
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Algorithm 1: per batch a step on the unit, then one on the rows; remember how the tuned table scores."""
         c, table = self.config, tensor(payload, "items")
-        unit, block = clients["unit"].clone(), take_rows(table, samples)
+        unit, block = private["unit"].clone(), take_rows(table, samples)
         start = block.clone()
         lr_item = c.lr * table.shape[1] * c.lr_eta if c.lr_item is None else c.lr_item
         options = {"epochs": c.epochs, "batch_size": c.batch_size}
@@ -85,26 +83,22 @@ class PFedRec(TableMethod):
             steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
             loss = fit({"unit": unit, "block": block}, self.loss, samples, steps=steps, **options)
         # The tuned table is used with this unit only, and both change together: its scores are all that is needed.
-        clients.write({"unit": unit, "own": tuned_scores(unit, table, samples, block)})
+        private.write({"unit": unit, "own": tuned_scores(unit, table, samples, block)})
         return {"items": RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss
-
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """The mean of all tables, whatever their data size; untouched rows have no change."""
-        return {"items": fold_rows(server["items"], uploads, "items", "uniform")}
 
     @property
     def views(self) -> tuple[str, ...]:
         """The table that is not ``score_table``."""
         return ("global",) if self.config.score_table == "own" else ("own",)
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """w_u . e_i + b_u with the table of the setting."""
-        return self.view_scores(self.config.score_table, clients, payload)
+        return self.view_scores(task, self.config.score_table, private, payload)
 
-    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+    def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the client's tuned table (``own``) or the newest average (``global``)."""
-        return clients["own"] if view == "own" else self.table_scores(clients, payload)
+        return private["own"] if view == "own" else self.table_scores(task, private, payload)
 
-    def table_scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the downloaded table."""
-        return unit_logits(clients["unit"], tensor(payload, "items"))
+        return unit_logits(private["unit"], tensor(payload, "items"))

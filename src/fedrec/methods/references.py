@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
-from fedrec.federation.method import Method, Task
+from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.parts.aggregation import fold_rows
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
+from fedrec.parts.aggregation import add_rows, step_rows
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 
-class Popularity(Method):
+class Popularity(SumMethod):
     """Counts training interactions per item: one secure sum of m integers is all the server needs."""
 
     name = "popularity"
@@ -34,29 +34,33 @@ class Popularity(Method):
         """Nothing."""
         return {}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The counts."""
         return {"counts": broadcast(server["counts"], len(clients))}
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Count the own training items; repeated rows count once per row."""
         values = torch.zeros(*samples.rows.shape, 1, device=samples.rows.device)
         valid = torch.arange(samples.items.shape[1], device=values.device) < samples.counts[:, None]
         values[..., 0].scatter_add_(1, samples.slots.long(), valid.float())
-        n_items = tensor(payload, "counts").shape[1]
-        return {"counts": RowUpdate(samples.rows, samples.row_counts, values, n_items)}, torch.zeros(len(clients))
+        return {"counts": RowUpdate(samples.rows, samples.row_counts, values, task.n_items)}, torch.zeros(len(private))
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Counts."""
+        add_rows(total, upload, "counts", "sum")
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """Sum."""
-        start = torch.zeros_like(server["counts"])
-        return {"counts": fold_rows(start, uploads, "counts", "sum")}
+        return {"counts": step_rows(torch.zeros_like(server["counts"]), total, "counts", "sum")}
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """The same for everybody."""
         return tensor(payload, "counts")[:, :, 0]
 
 
-class Random(Method):
+class Random(SumMethod):
     """Random scores: what chance looks like under a protocol."""
 
     name = "random"
@@ -70,25 +74,26 @@ class Random(Method):
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """A stream of random numbers per client."""
-        keys = streams.keys(task.seed, streams.Purpose.EVALUATION, 0, clients.to(task.device))
-        return {"key": keys, "n_items": torch.full((len(clients),), task.n_items, device=task.device)}
+        return {"key": streams.keys(task.seed, streams.Purpose.EVALUATION, 0, clients.to(task.device))}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """Nothing."""
         return {}
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Learn nothing."""
-        return {}, torch.zeros(len(clients))
+        return {}, torch.zeros(len(private))
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """Let everybody send nothing."""
-        for _ in uploads:
-            pass
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Nobody sends anything."""
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """Nothing."""
         return server
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Independent uniform numbers."""
-        keys = clients["key"]
-        items = torch.arange(int(clients["n_items"][0]) if len(keys) else 0, device=keys.device)
-        return streams.uniform(keys[:, None], items).float()
+        items = torch.arange(task.n_items, device=task.device)
+        return streams.uniform(private["key"][:, None], items).float()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec.federation.method import Task
+from fedrec.federation.task import Task
 from fedrec.local.fit import put_rows
 from fedrec.parts.merging import init_adapters
 from fedrec.parts.scorers import dot

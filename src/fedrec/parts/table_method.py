@@ -1,6 +1,6 @@
 """Methods that download one item table, train its touched rows beside private parameters, and upload the changes.
 
-This is the shape elastic merging plugs into (``fedrec.parts.plugin``): such a method names its table, its private
+This is the shape elastic merging plugs into (``fedrec.parts.merged_method``): such a method names its table, its private
 parameters and its loss, and nothing else is needed.
 """
 
@@ -8,48 +8,57 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from fedrec.federation.method import Method
-from fedrec.federation.payload import Payload, RowUpdate, tensor
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.method import Method, SumMethod
+from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
-from fedrec.parts.merging import merged_rows
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
+from fedrec.local.fit import Batch, Params, Step, fit, take_rows
+from fedrec.parts.aggregation import NetworkRule, Rule, add_mean, add_rows, step_mean, step_rows
+from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
 
 class TableMethod(Method):
     """A method with one downloaded item table."""
 
+    Config = LearnedConfig
+    config: LearnedConfig
     table: ClassVar[str] = "items"
-    """Name of the table in the download and of its row changes in the upload."""
+    """Name of the table in the server's state, the download and the upload."""
     private_names: ClassVar[tuple[str, ...]] = ("user",)
     """Private state that is trained beside the rows."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """Those of ``private_params`` that hold a row for each touched one [c, R, d], as the block does."""
-    shared_names: ClassVar[tuple[str, ...]] = ()
+    shared_names: tuple[str, ...] = ()
     """Parameters of the download beside the table; trained with the rows, and their changes uploaded."""
+
+    @property
+    def table_dim(self) -> int:
+        """Columns of the table."""
+        return self.config.dim
 
     @abstractmethod
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean loss per client [c] from the private parameters and ``block``, the touched rows."""
 
-    @property
-    def table_dim(self) -> int:
-        """Columns of the table."""
-        return int(self.config.dim)
+    def server_state(self, task: Task) -> State:
+        """Item table N(0, init_std^2)."""
+        std, generator = self.config.init_std, task.generator()
+        return {self.table: task.normal(task.n_items, self.table_dim, std=std, generator=generator)}
 
-    def private_params(self, clients: ClientState, samples: Samples) -> Params:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
+        """The item table and what else is shared."""
+        return {name: broadcast(server[name], len(clients)) for name in (self.table, *self.shared_names)}
+
+    def private_params(self, private: ClientState, samples: Samples) -> Params:
         """Copies of what ``loss`` takes beside the block."""
-        return {name: clients[name].clone() for name in self.private_names}
-
-    def table_scores(self, clients: ClientState, payload: Payload) -> Tensor:
-        """Scores [c, m] with the table in ``payload``, for methods whose ``scores`` may use another one."""
-        return self.scores(clients, payload)
+        return {name: private[name].clone() for name in self.private_names}
 
     def steps(self, samples: Samples, round: int) -> Sequence[Step]:
         """Optimiser steps per batch; one joint step on everything unless a method says otherwise."""
@@ -57,52 +66,51 @@ class TableMethod(Method):
 
     def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
         """Train ``params`` in place; returns the losses [c]."""
+        c = self.config
         return fit(
-            params,
-            self.loss,
-            samples,
-            epochs=self.config.epochs,
-            batch_size=self.config.batch_size,
-            steps=self.steps(samples, round),
-        )
+            params, self.loss, samples,
+            epochs=c.epochs, batch_size=c.batch_size, steps=self.steps(samples, round),
+        )  # fmt: skip
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Download, train touched rows, shared and private parameters together, upload changes of rows and shared."""
         table = tensor(payload, self.table)
         block = take_rows(table, samples)
         start = block.clone()
-        params = self.private_params(clients, samples) | {"block": block}
+        params = self.private_params(private, samples) | {"block": block}
         params |= {name: tensor(payload, name).clone() for name in self.shared_names}
         loss = self.fit(params, samples, round)
-        clients.write({name: params[name] for name in self.private_names})
+        private.write({name: params[name] for name in self.private_names})
         parts: Payload = {name: params[name] - tensor(payload, name) for name in self.shared_names}
         return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])} | parts, loss
 
-    def fit_adapter(
-        self,
-        theta: Tensor,
-        private: Params,
-        local: Tensor,
-        server: Tensor,
-        samples: Samples,
-        *,
-        widths: Sequence[int],
-        epochs: int,
-        lr: float,
-        pool: tuple[Tensor, Tensor] | None,
-    ) -> None:
-        """Train merging adapters through this method's own loss on merged rows (Eq. 11 of FedEM); nothing else moves."""
-        params = private | {"adapter": theta, "local": local, "server": server}
-        if pool is not None:
-            params |= {"pool_local": pool[0], "pool_server": pool[1]}
+    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
+        """Scores [c, m] with the table in ``payload``, for methods whose ``scores`` may use another one."""
+        return self.scores(task, private, payload)
 
-        def loss(params: Params, batch: Batch) -> Tensor:
-            rows = merged_rows(
-                params, widths, lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
-            )
-            # The merged rows of the batch take the place of the block, each sample pointing to its own.
-            own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
-            rowwise = {name: lookup(params[name], batch.slots) for name in self.row_names}
-            return self.loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
 
-        fit(params, loss, samples, epochs=epochs, batch_size=self.config.batch_size, steps=[Step(("adapter",), lr)])
+class AveragedTableMethod(TableMethod, SumMethod):
+    """A method whose server averages the item table and what else is shared."""
+
+    @property
+    def rule(self) -> Rule:
+        """How row changes are combined."""
+        return "touched"
+
+    @property
+    def network_rule(self) -> NetworkRule:
+        """How clients are weighted in the mean of what is shared beside the table."""
+        return "size"
+
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Weighted changes, and the weights."""
+        add_rows(total, upload, self.table, self.rule)
+        for name in self.shared_names:
+            add_mean(total, upload, name, self.network_rule)
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """The table by its rule, everything else by FedAvg."""
+        shared = {name: step_mean(server[name], total, name) for name in self.shared_names}
+        return server | shared | {self.table: step_rows(server[self.table], total, self.table, self.rule)}

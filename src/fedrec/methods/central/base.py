@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, FedrecError
-from fedrec.federation.method import Method, Task
-from fedrec.federation.payload import Payload, State, Upload
-from fedrec.federation.store import ClientState
+from fedrec.federation.payload import State
+from fedrec.federation.recommender import Recommender
+from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup, Trainer
 from fedrec.methods.central.observed import Observed
-from fedrec.sampling.samples import Samples
 
 
-class CentralMethod(Method):
-    """A method without federation: three steps on all data instead of four arrows."""
+class CentralMethod(Recommender):
+    """A method without federation: three steps on all data instead of arrows."""
 
     private = "nothing: the server holds all interactions"
     server_keeps = "all training interactions and the model"
+    sees = "all data"
 
     @abstractmethod
     def start(self, data: Observed, task: Task) -> State:
@@ -46,40 +45,17 @@ class CentralMethod(Method):
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """Scores [c, m] of these users from what ``prepare`` gave."""
 
+    def diagnostics(self, task: Task, state: State) -> dict[str, Any]:
+        """What the method itself has to say at the end of a run."""
+        return {}
+
     def trainer(self, view: TrainingView, setup: Setup) -> Trainer:
         """A trainer on all data; what only a federation has is refused."""
         if setup.privacy is not None:
             raise ConfigError(f"{self.name} is centralised and uploads nothing, so privacy has no meaning; drop it.")
         if setup.store_folder is not None:
             raise ConfigError(f"{self.name} is centralised and has no client state; use store=memory.")
-        return CentralTrainer(self, view, seed=setup.seed, device=setup.device)
-
-    def _refuse(self) -> NoReturn:
-        raise FedrecError(f"{self.name} is centralised, so it cannot run as a federation; use its trainer.")
-
-    def server_state(self, task: Task) -> State:
-        """Not for a centralised method."""
-        self._refuse()
-
-    def client_state(self, task: Task, clients: Tensor) -> State:
-        """Not for a centralised method."""
-        self._refuse()
-
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """Not for a centralised method."""
-        self._refuse()
-
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
-        """Not for a centralised method."""
-        self._refuse()
-
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """Not for a centralised method."""
-        self._refuse()
-
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
-        """Not for a centralised method."""
-        self._refuse()
+        return CentralTrainer(self, view, setup)
 
 
 class CentralTrainer:
@@ -88,12 +64,13 @@ class CentralTrainer:
     private_bytes = 0
     most_uploads = 0
     client_order: Tensor | None = None
+    views: tuple[str, ...] = ()
 
-    def __init__(self, method: CentralMethod, view: TrainingView, *, seed: int, device: torch.device) -> None:
+    def __init__(self, method: CentralMethod, view: TrainingView, setup: Setup) -> None:
         """Move the data to the device and set up the model."""
+        device = setup.device
         self.method, self.device, self.logits = method, device, method.logits
-        self.views: tuple[str, ...] = method.views
-        self.task = Task(view.n_clients, view.n_items, torch.from_numpy(view.positives.counts), seed, device)
+        self.task = Task(view.n_clients, view.n_items, torch.from_numpy(view.positives.counts), setup.seed, device)
         self.data = Observed(view, device)
         self.model = method.start(self.data, self.task)
         self._ready: State | None = None
@@ -104,7 +81,7 @@ class CentralTrainer:
         self._ready = None
         loss = float(self.method.epoch(self.model, self.data, self.task, number))
         if loss != loss or abs(loss) == float("inf"):
-            rate = getattr(self.method.config, "lr", None)
+            rate = self.method.learning_rate
             advice = f"lower lr (now {rate:g})" if rate else "check the settings"
             raise FedrecError(f"training diverged in epoch {number + 1}: the loss is not finite; {advice}.")
         if self.device.type == "cuda":

@@ -10,8 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.method import MethodConfig, Task
+from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
@@ -35,6 +36,7 @@ class EASE(CentralMethod):
     title = "centralised linear item-item model in closed form"
     paper = "Steck 2019"
     Config = EASEConfig
+    config: EASEConfig
     rounds = 1
     logits = False
 

@@ -12,8 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrec.federation.cohorts import cut, size_order
-from fedrec.federation.method import MethodConfig, Task
+from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.learning import embeddings
 from fedrec.methods.central.observed import Observed
@@ -43,6 +44,7 @@ class IALS(CentralMethod):
     title = "centralised implicit alternating least squares"
     paper = "Hu et al. 2008; Rendle et al. 2022"
     Config = IALSConfig
+    config: IALSConfig
     rounds = 20
     logits = False
 

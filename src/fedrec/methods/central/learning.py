@@ -9,8 +9,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, softplus
 
-from fedrec.federation.method import MethodConfig, Task
+from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed, Sampling, Triple
 
@@ -37,6 +38,9 @@ class CentralConfig(MethodConfig):
 class LearnedMethod(CentralMethod):
     """Mini-batches and Adam; the state of Adam is part of the model, so a resumed run goes on bit for bit."""
 
+    Config = CentralConfig
+    config: CentralConfig
+
     @abstractmethod
     def weights(self, data: Observed, task: Task) -> State:
         """Initial parameters."""
@@ -53,8 +57,17 @@ class LearnedMethod(CentralMethod):
     @property
     def sampling(self) -> Sampling:
         """How the rows of an epoch are drawn."""
-        chosen: Sampling = getattr(self.config, "sampling", "interaction")
-        return chosen
+        return "interaction"
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam's."""
+        return self.config.lr
+
+    @property
+    def negatives(self) -> int:
+        """Drawn per training positive."""
+        return self.config.negatives
 
     def start(self, data: Observed, task: Task) -> State:
         """Parameters and the empty moments of Adam."""

@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, embedding_bag
 
-from fedrec.federation.method import Task
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.learning import CentralConfig, LearnedMethod, embeddings, look_up, pairwise, penalty
 from fedrec.methods.central.observed import Observed, Sampling, Triple
 
@@ -104,19 +104,18 @@ class LightGCN(LearnedMethod):
     title = "centralised LightGCN: embeddings smoothed over the interaction graph, BPR"
     paper = "He et al. 2020"
     Config = LightGCNConfig
+    config: LightGCNConfig
     rounds = 200
-    _graph: tuple[Observed, Graph] | None = None
 
     @property
     def group(self) -> int:
         """A batch counts triples."""
         return 1
 
-    def graph(self, data: Observed) -> Graph:
-        """The graph of these interactions, made once."""
-        if self._graph is None or self._graph[0] is not data:
-            self._graph = data, Graph(data)
-        return self._graph[1]
+    @property
+    def sampling(self) -> Sampling:
+        """By interaction or by user."""
+        return self.config.sampling
 
     def weights(self, data: Observed, task: Task) -> State:
         """Random layer 0."""
@@ -127,7 +126,7 @@ class LightGCN(LearnedMethod):
         if not self.config.layers:
             return params["user"], params["item"]
         table = torch.cat([params["user"], params["item"]])
-        final = self.graph(data).smooth(table, self.config.layers)
+        final = data.once("graph", Graph).smooth(table, self.config.layers)
         return final[: data.n_users], final[data.n_users :]
 
     def loss(self, params: State, data: Observed, batch: Triple) -> Tensor:

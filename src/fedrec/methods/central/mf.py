@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedrec.federation.method import Task
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.learning import (
     CentralConfig,
     LearnedMethod,
@@ -42,6 +42,7 @@ class MF(LearnedMethod):
     title = "centralised matrix factorisation (BCE or BPR), the ceiling of FedMF"
     paper = "Koren et al. 2009; Rendle et al. 2009"
     Config = MFConfig
+    config: MFConfig
 
     @property
     def negatives(self) -> int:

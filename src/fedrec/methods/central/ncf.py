@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, linear, relu
 
-from fedrec.federation.method import Task
 from fedrec.federation.payload import State
+from fedrec.federation.task import Task
 from fedrec.methods.central.learning import CentralConfig, LearnedMethod, pointwise
 from fedrec.methods.central.observed import Observed, Triple
 
@@ -37,6 +37,7 @@ class NCF(LearnedMethod):
     title = "centralised NeuMF (product and tower), the ceiling of FedNCF"
     paper = "He et al. 2017"
     Config = NCFConfig
+    config: NCFConfig
 
     def weights(self, data: Observed, task: Task) -> State:
         """Normal embeddings, Glorot tower, LeCun-uniform output (as the authors' code)."""

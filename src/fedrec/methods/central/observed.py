@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from fedrec.sampling.streams import Purpose
 Sampling = Literal["interaction", "user_uniform"]
 Triple = tuple[Tensor, Tensor, Tensor]
 """Users [b], positives [b], negatives [b, k]."""
+Made = TypeVar("Made")
 
 
 class Observed:
@@ -37,6 +38,15 @@ class Observed:
         excluded = view.excluded.owners * view.n_items + view.excluded.values
         self._excluded = torch.from_numpy(excluded).to(device)
         self._full = np.nonzero((view.excluded.counts >= view.n_items) & (view.positives.counts > 0))[0]
+
+        self._made: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[Observed], Made]) -> Made:
+        """What ``make`` makes of these interactions, such as a graph; made when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = make(self)
+        made: Made = self._made[name]
+        return made
 
     def _columns(self, pairs: np.ndarray) -> tuple[Tensor, Tensor]:
         on_device = torch.from_numpy(pairs).to(self.device)

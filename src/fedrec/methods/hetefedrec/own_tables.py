@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedrec.federation.method import Task
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.fit import Batch, Params, Step, fit, take_rows
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
+from fedrec.methods.hetefedrec.local_work import stack_padded, widened
+from fedrec.methods.hetefedrec.models import NestedModel, predictor_size
 from fedrec.parts import merging
-from fedrec.parts.hetero_config import HeteFedRecConfig
-from fedrec.parts.hetero_local import stack_padded, widened
-from fedrec.parts.hetero_models import NestedModel, predictor_size
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 

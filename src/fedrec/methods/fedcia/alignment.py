@@ -20,38 +20,27 @@ CACHED = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Numbers of X = V'E that are worked on at a time."""
 
 
-class GramMean:
-    """The mean of E E' over clients, added up cohort by cohort and given as its leading eigenpairs.
+def gram_product(tables: Tensor, test: Tensor | None) -> Tensor:
+    """Sum of E E' over the tables [c, m, d] of a cohort, [m, m]; with a ``test`` matrix [m, s] its product with it, [m, s].
 
-    With a ``test`` matrix [m, s] only the products G test are kept, m x s, and eigenpairs come from them by the
-    Nystrom method: exact if G has rank below s, else close for the large eigenvalues. Without one, G itself is kept.
+    Eigenpairs of a mean come from such a product by the Nystrom method: exact if the mean has rank below s, else close
+    for the large eigenvalues. ``test`` should be orthonormal.
     """
+    if test is None:
+        return torch.tensordot(tables, tables, ([0, 2], [0, 2]))
+    return torch.tensordot(tables, tables.mT @ test, ([0, 2], [0, 1]))
 
-    def __init__(self, n_items: int, test: Tensor | None, device: torch.device) -> None:
-        """``test`` should be orthonormal."""
-        self.test = test
-        self.total = torch.zeros(n_items, n_items if test is None else test.shape[1], device=device)
-        self.clients = 0
 
-    def add(self, tables: Tensor) -> None:
-        """Add the tables [c, m, d] of a cohort."""
-        if self.test is None:
-            self.total += torch.tensordot(tables, tables, ([0, 2], [0, 2]))
-        else:
-            self.total += torch.tensordot(tables, tables.mT @ self.test, ([0, 2], [0, 1]))
-        self.clients += len(tables)
-
-    def eigenpairs(self, rank: int, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Vectors [m, k] and values [k], largest first; ``noise`` [m, m] is added to a whole G before."""
-        mean = self.total.double() / self.clients
-        if self.test is None:
-            mean = mean if noise is None else mean + noise
-            values, vectors = torch.linalg.eigh((mean + mean.T) / 2)
-            order = values.abs().argsort(descending=True)
-            values, vectors = values[order], vectors[:, order]
-        else:
-            values, vectors = _nystrom(mean, self.test.double())
-        return vectors[:, :rank].float().contiguous(), values[:rank].float()
+def eigenpairs(mean: Tensor, test: Tensor | None, rank: int, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Vectors [m, k] and values [k], largest first, of a mean of ``gram_product``; ``noise`` [m, m] is added to a whole one."""
+    if test is None:
+        mean = mean if noise is None else mean + noise
+        values, vectors = torch.linalg.eigh((mean + mean.T) / 2)
+        order = values.abs().argsort(descending=True)
+        values, vectors = values[order], vectors[:, order]
+    else:
+        values, vectors = _nystrom(mean, test.double())
+    return vectors[:, :rank].float().contiguous(), values[:rank].float()
 
 
 def _nystrom(product: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

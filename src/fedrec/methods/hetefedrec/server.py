@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
-from fedrec.federation.payload import State, Upload, tensor
-from fedrec.parts import decorrelation, distillation, padding
-from fedrec.parts.hetero_config import HeteFedRecConfig
-from fedrec.parts.hetero_local import adam, decorrelated_part
-from fedrec.parts.hetero_models import NestedModel
-from fedrec.parts.hetero_roles import Roles
+from fedrec.federation.payload import RowUpdate, State, Upload, tensor
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
+from fedrec.methods.hetefedrec import decorrelation, distillation, padding
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
+from fedrec.methods.hetefedrec.local_work import adam, decorrelated_part
+from fedrec.methods.hetefedrec.models import NestedModel
+from fedrec.methods.hetefedrec.roles import Roles
 
 BETA2 = 0.98
 
@@ -33,27 +33,31 @@ class NestedServer:
         """Read HeteFedRec's settings."""
         self.config, self.roles, self.model = config, roles, model
 
-    def updated(self, server: State, uploads: Iterable[tuple[int, Upload]], round: int) -> State:
-        """``server`` after the uploads of a round, each with the size its clients trained."""
+    def contribute(self, upload: Upload, total: Total) -> None:
+        """Add a cohort's changes; the columns of its tables tell its size."""
+        part = upload.parts["items"]
+        columns = part.values.shape[2] if isinstance(part, RowUpdate) else tensor(upload.parts, "items").shape[2]
+        size = self.config.sizes.index(columns)
+        padding.add_sized(total, size, upload, "items")
+        for name in (f"theta{task}" for task in self.model.tasks(size)):
+            total.add(name, tensor(upload.parts, name).sum(0))
+            total.add(f"{name}.clients", len(upload.clients))
+
+    def updated(self, task: Task, server: State, total: Total, round: int) -> State:
+        """``server`` after the sums of a round."""
         c, roles = self.config, self.roles
-        table = server[f"items{roles.trained[-1]}"]
-        tables = padding.PaddedSum(c.sizes, len(table), table.device)
-        thetas: dict[str, tuple[Tensor, int]] = {}
-        for size, upload in uploads:
-            if "items" not in upload.parts:
-                continue
-            tables.add(size, upload, "items")
-            for name in (f"theta{task}" for task in self.model.tasks(size)):
-                total, n = thetas.get(name, (torch.zeros((), device=table.device), 0))
-                thetas[name] = tensor(upload.parts, name).sum(0) + total, n + len(upload.clients)
-        if not thetas:
+        if not total:
             return server
+        tables = padding.PaddedSum(total, "items", c.sizes, task.n_items, task.device)
         if roles.ddr and c.local == "gradient":
             for size in roles.trained[1:]:
-                tables.add_constant(size, self._decorrelating(server[f"items{size}"], int(server["seed"]), round))
+                tables.add_constant(size, self._decorrelating(server[f"items{size}"], task.seed, round))
         changes = {f"items{size}": tables.combined(size, roles.rule, roles.padded) for size in roles.trained}
-        changes |= {name: total if roles.rule == "sum" else total / n for name, (total, n) in thetas.items()}
-        return self._distilled(self._moved(server, changes), round)
+        for name in (f"theta{size}" for size in roles.trained):
+            if name in total:
+                clients = int(total[f"{name}.clients"])
+                changes[name] = total[name] if roles.rule == "sum" else total[name] / clients
+        return self._distilled(task, self._moved(server, changes), round)
 
     def _decorrelating(self, table: Tensor, seed: int, round: int) -> Tensor:
         """What decorrelation adds to each client's change; the same for all of a size, so the server computes it."""
@@ -76,14 +80,14 @@ class NestedServer:
             new[name] = server[name] + self.roles.rate(name) * change
         return new
 
-    def _distilled(self, server: State, round: int) -> State:
+    def _distilled(self, task: Task, server: State, round: int) -> State:
         """Section 6, every ``reskd_every`` rounds."""
         c, trained = self.config, self.roles.trained
         if not self.roles.reskd or len(trained) == 1 or (round + 1) % c.reskd_every:
             return server
         names = [f"items{size}" for size in trained]
         tables = [server[name] for name in names]
-        items = distillation.draw_items(len(tables[0]), c.reskd_items, int(server["seed"]), round, tables[0].device)
+        items = distillation.draw_items(len(tables[0]), c.reskd_items, task.seed, round, tables[0].device)
         new = distillation.distil(
             tables, items, lr=c.reskd_lr, steps=c.reskd_steps, optimizer=c.reskd_optimizer, relation=c.relation
         )

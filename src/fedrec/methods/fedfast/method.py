@@ -10,7 +10,6 @@ Under full participation nothing is left of it but the weighting of rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -19,13 +18,16 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.method import EachMethod
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Batch, Params, fit_mf, lookup
-from fedrec.parts.aggregation import ChangeNorm, fold_rows
-from fedrec.parts.clustering import cluster_means, kmeans, random_starts
-from fedrec.parts.fedavg import FedAvg
+from fedrec.methods.fedfast.clustering import cluster_means, kmeans, random_starts
+from fedrec.parts.aggregation import ChangeNorm, add_mean, add_rows, step_mean, step_rows
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling import streams
@@ -59,7 +61,7 @@ class FedFastConfig(LearnedConfig):
     """p . q, or h . (p (.) q) + b with an output layer (NE) that is averaged with weights n_k / sum n."""
 
 
-class FedFast(TableMethod):
+class FedFast(TableMethod, EachMethod):
     """FedMF with user vectors on the server, that move in clusters."""
 
     name = "fedfast"
@@ -69,6 +71,7 @@ class FedFast(TableMethod):
     uploaded = "changes of touched item rows and of the user vector (d)"
     server_keeps = "item table (m x d), all user vectors (n x d), their clusters"
     Config = FedFastConfig
+    config: FedFastConfig
     private_names = ()
 
     @property
@@ -84,13 +87,13 @@ class FedFast(TableMethod):
                 f"fedfast: {c.clusters} clusters are more than the {most} participants of a round; "
                 f"lower clusters to {most} at most, or raise participation (now {c.participation:g})."
             )
-        key = streams.keys(task.seed, streams.Purpose.OTHER, 0, torch.zeros(1, dtype=torch.int64))
+        key = task.common_key(streams.Purpose.OTHER)
         users = task.client_normal(torch.arange(task.n_clients), c.dim, std=c.init_std)
         labels, centroids = kmeans(users, random_starts(users, c.clusters, RESTARTS, key), c.iterations)
         items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
         output = torch.ones(c.dim + 1, device=task.device)
         output[-1] = 0
-        state = {"items": items, "users": users, "clusters": labels, "centroids": centroids, "key": key}
+        state = {"items": items, "users": users, "clusters": labels, "centroids": centroids}
         return state if c.scorer == "dot" else state | {"output": output}
 
     def client_state(self, task: Task, clients: Tensor) -> State:
@@ -99,17 +102,17 @@ class FedFast(TableMethod):
 
     def _size(self, task: Task) -> int:
         """m_s."""
-        able = int((task.counts > 0).sum())
-        return min(able, math.ceil(round(float(self.config.participation) * able, 6)))
+        able = len(task.able)
+        return min(able, math.ceil(round(self.config.participation * able, 6)))
 
-    def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
+    def participants(self, task: Task, server: State, round: int) -> Tensor:
         """ActvSAMP: m_s / k clients of each cluster; what a small one lacks comes from the others, large ones first."""
-        able = torch.nonzero(task.counts > 0)[:, 0]
+        able = task.able
         if round == 0 and self.config.first_clusters == "local":
             return able
-        return draw_evenly(able, server["clusters"].cpu()[able], self._size(task), rng)
+        return draw_evenly(able, server["clusters"].cpu()[able], self._size(task), task.participation_rng(round))
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The item table and the client's own vector."""
         payload: Payload = {
             "items": broadcast(server["items"], len(clients)),
@@ -142,41 +145,37 @@ class FedFast(TableMethod):
             epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
         )  # fmt: skip
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """ActvAGG."""
-        c = self.config
+        c, total = self.config, Total()
         before = server["users"]
         after, delegate = before.clone(), torch.zeros(len(before), dtype=torch.bool, device=before.device)
-
-        def collect(uploads: Iterable[Upload]) -> Iterator[Upload]:
-            for upload in uploads:  # step 3
-                who = upload.clients.to(before.device)
-                after[who] += tensor(upload.parts, "user")
-                delegate[who] = True
-                yield upload
-
-        uploads = collect(uploads)
-        if c.scorer == "gmf":  # step 1
-            output = FedAvg(server["output"], "output")
-            uploads = output.passing(uploads)
-        items = fold_rows(server["items"], uploads, "items", "change", norm=c.norm)  # step 2
+        for upload in uploads:
+            add_rows(total, upload, "items", "change", norm=c.norm)  # step 2
+            if c.scorer == "gmf":
+                add_mean(total, upload, "output")  # step 1
+            who = upload.clients.to(before.device)
+            after[who] += tensor(upload.parts, "user")  # step 3
+            delegate[who] = True
         points = after if c.clustering == "after" else before  # step 4
         if round == 0 or c.kmeans == "cold":
-            starts = random_starts(points, c.clusters, RESTARTS, streams.child(server["key"], round + 1))
+            key = streams.child(task.common_key(streams.Purpose.OTHER), round + 1)
+            starts = random_starts(points, c.clusters, RESTARTS, key)
         else:
             starts = server["centroids"][None]
         labels, centroids = kmeans(points, starts, c.iterations)
         gamma = c.gamma * (math.exp(-round / c.tau) if c.tau else 1.0)
         users = propagate(before, after, delegate, labels, c.clusters, gamma)  # step 5
+        items = step_rows(server["items"], total, "items", "change")
         state = {"items": items, "users": users, "clusters": labels, "centroids": centroids}
-        return server | state | ({"output": output.value} if c.scorer == "gmf" else {})
+        return state if c.scorer == "dot" else state | {"output": step_mean(server["output"], total, "output")}
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest of both."""
         user, bias = self._weighted({name: tensor(payload, name) for name in self.shared_names})
         return dot(user, tensor(payload, "items")) + bias
 
-    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """A reminder that belongs into every report, and how the users lie in clusters."""
         sizes = torch.bincount(server["clusters"], minlength=self.config.clusters)
         return {"server_holds_user_vectors": True, "cluster_sizes": sizes.sort(descending=True).values.tolist()}

@@ -9,7 +9,7 @@ learning, UDL); the columns of larger tables are decorrelated (DDR); the server 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from typing import Any
 
 import numpy as np
@@ -17,25 +17,27 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.method import Method, MethodConfig, Task
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, client_bytes, tensor
-from fedrec.federation.simulation import Simulation
+from fedrec.federation.config import MethodConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.method import SumMethod
+from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Params, take_rows
-from fedrec.parts import decorrelation, hetero_models, nested_sizes
-from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
-from fedrec.parts.hetero_config import ROWS, HeteFedRecConfig
-from fedrec.parts.hetero_local import LocalWork, stack_padded, widened
-from fedrec.parts.hetero_merging import OwnTables
-from fedrec.parts.hetero_roles import roles
-from fedrec.parts.hetero_server import NestedServer, moments
+from fedrec.methods.hetefedrec import decorrelation, models, sizes
+from fedrec.methods.hetefedrec.config import ROWS, HeteFedRecConfig
+from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded, widened
+from fedrec.methods.hetefedrec.own_tables import OwnTables
+from fedrec.methods.hetefedrec.roles import roles
+from fedrec.methods.hetefedrec.server import NestedServer, moments
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
 
 
-class HeteFedRec(Method):
+class HeteFedRec(SumMethod):
     """Nested item tables and predictors of several sizes; private user vectors."""
 
     name = "hetefedrec"
@@ -45,6 +47,7 @@ class HeteFedRec(Method):
     uploaded = "gradients of touched item rows (N columns) and of the predictors up to the client's size"
     server_keeps = "an item table (m x N) and a predictor (16 N + 89) per size"
     Config = HeteFedRecConfig
+    config: HeteFedRecConfig
     rounds = 100
     defining = ("local", "server_optimizer", "user_optimizer")
     telling = ("mode", "base", "local", "udl", "ddr", "reskd", "merge")
@@ -53,7 +56,7 @@ class HeteFedRec(Method):
         """Read off what the mode means: who shares with whom, and which of the three parts are on."""
         super().__init__(config, **options)
         self.roles = roles(self.config)
-        self.model = hetero_models.NestedModel(self.config, dual=self.roles.udl)
+        self.model = models.NestedModel(self.config, dual=self.roles.udl)
         self.local_work = LocalWork(self.config, self.roles, self.model)
         self.own = OwnTables(self.config, self.model, self.roles.places)
         self.server_work = NestedServer(self.config, self.roles, self.model)
@@ -61,7 +64,7 @@ class HeteFedRec(Method):
     def groups(self, task: Task) -> Tensor:
         """The group (place of its size in ``sizes``) of every client; the same in all modes."""
         needs = [self.model_bytes(size, task.n_items) for size in range(len(self.config.sizes))]
-        return nested_sizes.pick(self.config, task, needs)
+        return sizes.pick(self.config, task, needs)
 
     def model_bytes(self, size: int, n_items: int) -> int:
         """What training this size takes: table, predictors and their update; Adam's moments, an own table to merge."""
@@ -82,7 +85,7 @@ class HeteFedRec(Method):
         for place, size in enumerate(c.sizes):
             source = tables[0] if c.nested_init else tables[place]
             state[f"items{place}"] = source[:, :size].clone()
-            state[f"theta{place}"] = hetero_models.init_predictor(self.model.widths(place), generator).to(task.device)
+            state[f"theta{place}"] = models.init_predictor(self.model.widths(place), generator).to(task.device)
         return state
 
     def server_state(self, task: Task) -> State:
@@ -92,11 +95,7 @@ class HeteFedRec(Method):
         state = {} if self.roles.alone else {name: initial[name] for name in names}
         if self.config.server_optimizer == "adam":
             state |= moments(state)
-        zeros = torch.zeros(len(self.config.sizes), dtype=torch.int64)
-        return state | {
-            "group": self.groups(task), "seed": torch.tensor(task.seed),
-            "sent": zeros, "received": zeros.clone(), "visits": zeros.clone(),
-        }  # fmt: skip
+        return state | {"group": self.groups(task)}
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """The group and a random user vector, padded to the widest; an own table where the mode or merging needs one."""
@@ -125,23 +124,30 @@ class HeteFedRec(Method):
             linked[row, torch.from_numpy(view.positives[client].astype(np.int64))] = True
         return {"positives": linked}
 
-    def engine(self) -> type[Simulation]:
-        """Rounds of a run are global epochs; the arrows run once per block of clients."""
-        return GlobalEpochs
+    def blocks(self, task: Task) -> int:
+        """Blocks of clients in a global epoch, which is a round of the run."""
+        return math.ceil(self._visited(task) / self.config.clients_per_round)
 
-    def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
+    def _visited(self, task: Task) -> int:
+        """Clients a global epoch visits."""
+        return max(1, int(self.config.participation * len(task.able)))
+
+    def participants(self, task: Task, server: State, round: int) -> Tensor:
         """The next block of this global epoch's order of clients."""
-        return block_of_clients(self.config, task, round)
+        epoch, block = divmod(round, self.blocks(task))
+        able, size = task.able, self.config.clients_per_round
+        order = task.participation_rng(epoch).permutation(len(able))[: self._visited(task)]
+        return able[torch.from_numpy(order[block * size : (block + 1) * size])]
 
     def sampling_round(self, round: int) -> int:
         """Negatives are drawn once and kept, or drawn anew."""
         return round if self.config.redraw else 0
 
-    def kinds(self, server: State, clients: Tensor) -> Tensor:
+    def kinds(self, task: Task, server: State, clients: Tensor) -> Tensor:
         """The group: payloads of different sizes do not mix."""
         return server["group"].cpu()[clients.cpu()]
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The table of the client's size and the predictors it trains (section 7, step 1)."""
         if self.roles.alone or not len(clients):
             return {}
@@ -152,87 +158,79 @@ class HeteFedRec(Method):
     def _size(self, server: State, clients: Tensor) -> int:
         return self.roles.places[int(server["group"][int(clients[0])])]
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Section 7, step 2: the dual-task gradient (or epochs), the user's own step, and the upload."""
-        group = int(clients["group"][0])
+        group = int(private["group"][0])
         size, frozen = self.roles.places[group], self.roles.frozen(group)
         whole = self.roles.whole_table[size]
         thetas = [f"theta{task}" for task in self.model.tasks(size)]
-        params: Params = {"user": clients["user"]} | self._graph(clients, None if whole else samples)
+        params: Params = {"user": private["user"]} | self._graph(private, None if whole else samples)
         if self.roles.alone:
-            table = clients["items"]
-            params["block"] = clients.take("items", samples)[..., : self.config.sizes[size]]
-            params[thetas[0]] = clients["theta"][:, : self.model.n_theta(size)]
+            table = private["items"]
+            params["block"] = private.take("items", samples)[..., : self.config.sizes[size]]
+            params[thetas[0]] = private["theta"][:, : self.model.n_theta(size)]
         else:
             params |= {name: tensor(payload, name) for name in thetas}
-            touched = params | self._graph(clients, samples) if self.own.used else None
-            table = self.own.merged(clients, tensor(payload, "items"), size, touched, samples)
+            touched = params | self._graph(private, samples) if self.own.used else None
+            table = self.own.merged(private, tensor(payload, "items"), size, touched, samples)
             params["block"] = table if whole else take_rows(table, samples)
         names = ["user"] if frozen else ["user", "block", *thetas]
-        changes, loss = self.local_work.run(clients, params, names, samples, size, round)
+        changes, loss = self.local_work.run(private, params, names, samples, size, round)
         if frozen:
             return {}, loss
         if self.roles.alone:
-            self._keep(clients, params, changes, samples)
+            self._keep(private, params, changes, samples)
             return {}, loss
         update: Tensor | RowUpdate = changes["block"]
         if not whole:
             update = RowUpdate(samples.rows, samples.row_counts, changes["block"], table.shape[1])
         if self.own.used:
             moved = update.dense() if isinstance(update, RowUpdate) else update
-            self.own.keep(clients, table + self.roles.own_items * moved)
+            self.own.keep(private, table + self.roles.own_items * moved)
         return {"items": update, **{name: changes[name] for name in thetas}}, loss
 
-    def _graph(self, clients: ClientState, samples: Samples | None) -> Params:
+    def _graph(self, private: ClientState, samples: Samples | None) -> Params:
         """Which rows, of those that ``samples`` touch or of the whole table, a LightGCN client is linked to."""
         if self.config.base != "lightgcn":
             return {}
-        positives = clients["positives"]
+        positives = private["positives"]
         if samples is not None:
             valid = torch.arange(samples.rows.shape[1], device=positives.device) < samples.row_counts[:, None]
             positives = positives.gather(1, samples.rows.long()) & valid
         return {"positive": positives.float()}
 
-    def _keep(self, clients: ClientState, params: Params, changes: Params, samples: Samples) -> None:
+    def _keep(self, private: ClientState, params: Params, changes: Params, samples: Samples) -> None:
         """Standalone: the client takes the step itself."""
         (theta,) = (name for name in changes if name != "block")
         block = params["block"] + self.roles.own_items * changes["block"]
-        outer = clients.take("items", samples)[..., block.shape[2] :]
-        clients.put("items", samples, torch.cat([block, outer], 2))
+        outer = private.take("items", samples)[..., block.shape[2] :]
+        private.put("items", samples, torch.cat([block, outer], 2))
         own = params[theta] + self.roles.own_theta * changes[theta]
-        clients["theta"] = widened(own, clients["theta"])
+        private["theta"] = widened(own, private["theta"])
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
-        """Section 7, steps 3 and 4: pad, sum, update every size from slices of one aggregate; then distil."""
-        counted = {name: server[name].clone() for name in ("sent", "received", "visits")}
-        sized = ((self._size(server, upload.clients), self._counted(counted, server, upload)) for upload in uploads)
-        if self.roles.alone:
-            for _ in sized:
-                pass
-            return server | counted
-        return self.server_work.updated(server, sized, round) | counted
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Section 7, step 3: sums per size."""
+        self.server_work.contribute(upload, total)
 
-    def _counted(self, counted: State, server: State, upload: Upload) -> Upload:
-        """The upload, after its bytes were added to those of its group."""
-        group, n = int(server["group"][int(upload.clients[0])]), len(upload.clients)
-        counted["visits"][group] += n
-        counted["sent"][group] += client_bytes(upload.parts, n)
-        counted["received"][group] += client_bytes(self.broadcast(server, upload.clients), n)
-        return upload
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
+        """Section 7, steps 3 and 4: pad, update every size from slices of one sum; then distil."""
+        return self.server_work.updated(task, server, total, round)
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """The client's own full size (section 4)."""
-        return self._scores(clients, payload, clients["user"])
+        return self._scores(private, payload, private["user"])
 
-    def _scores(self, clients: ClientState, payload: Payload, users: Tensor) -> Tensor:
-        size = self.roles.places[int(clients["group"][0])]
+    def _scores(self, private: ClientState, payload: Payload, users: Tensor) -> Tensor:
+        size = self.roles.places[int(private["group"][0])]
         if self.roles.alone:
-            table = clients["items"][..., : self.config.sizes[size]]
-            theta = clients["theta"][:, : self.model.n_theta(size)]
+            table = private["items"][..., : self.config.sizes[size]]
+            theta = private["theta"][:, : self.model.n_theta(size)]
         else:
-            table = self.own.merged(clients, tensor(payload, "items"), size)
+            table = self.own.merged(private, tensor(payload, "items"), size)
             theta = tensor(payload, f"theta{size}")
-        positive = clients["positives"].float() if "positives" in clients else None
+        positive = private["positives"].float() if "positives" in private else None
         return self.model.score(size, users, table, theta, positive)
 
     @property
@@ -240,22 +238,22 @@ class HeteFedRec(Method):
         """All Large-Exclusive is also reported with untrained user vectors of the excluded."""
         return ("untrained",) if self.roles.exclusive else ()
 
-    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+    def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """Excluded clients with their initial user vectors."""
-        excluded = clients["group"] < len(self.config.sizes) - 1
-        return self._scores(clients, payload, torch.where(excluded[:, None], clients["first_user"], clients["user"]))
+        excluded = private["group"] < len(self.config.sizes) - 1
+        return self._scores(private, payload, torch.where(excluded[:, None], private["first_user"], private["user"]))
 
-    def diagnostics(self, task: Task, server: State) -> dict[str, Any]:
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Which sizes were picked, bytes per client and visit of each, and how far the tables collapsed."""
         c, found = self.config, {}
         for place, (name, clients) in enumerate(self.client_groups(task).items()):
-            counts, visits = task.counts[clients], max(1, int(server["visits"][place]))
+            counts, visits = task.counts[clients], max(1, int(ledger.visits[clients].sum()))
             found[name] = {
                 "clients": len(clients),
                 "training_items": [int(counts.min()), int(counts.max())] if len(clients) else None,
                 "trains_size": c.sizes[self.roles.places[place]],
-                "bytes_up_per_visit": int(server["sent"][place]) / visits,
-                "bytes_down_per_visit": int(server["received"][place]) / visits,
+                "bytes_up_per_visit": int(ledger.sent[clients].sum()) / visits,
+                "bytes_down_per_visit": int(ledger.received[clients].sum()) / visits,
             }
         tables = {} if self.roles.alone else {str(c.sizes[size]): server[f"items{size}"] for size in self.roles.trained}
         return {

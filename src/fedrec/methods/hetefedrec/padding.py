@@ -13,33 +13,39 @@ import torch
 from torch import Tensor
 
 from fedrec.federation.payload import RowUpdate, Upload
+from fedrec.federation.total import Total
 
 Rule = Literal["sum", "mean", "touched"]
 
 
+def add_sized(total: Total, size: int, upload: Upload, name: str) -> None:
+    """Add a cohort whose tables have the size number ``size``: the sum of changes, who touched a row, how many clients."""
+    part = upload.parts[name]
+    total.add(f"clients{size}", len(upload.clients))
+    if isinstance(part, RowUpdate):
+        # Padding has zero values and weight, so rows need not be picked out first.
+        index = part.rows.flatten().long()
+        total.add_rows(f"{name}{size}", part.n_items, index, part.values.flatten(0, 1))
+        total.add_rows(f"touched{size}", part.n_items, index, part.valid.flatten()[:, None].float())
+    else:
+        assert isinstance(part, Tensor)
+        total.add(f"{name}{size}", part.sum(0))
+        total.add(f"touched{size}", part.new_full((part.shape[1], 1), len(part)))
+
+
 class PaddedSum:
-    """Folds the uploads of a round, size by size; ``combined`` is what a table of one size should move by."""
+    """The sums of a round, size by size; ``combined`` is what a table of one size should move by."""
 
-    def __init__(self, sizes: Sequence[int], n_items: int, device: torch.device) -> None:
+    def __init__(self, total: Total, name: str, sizes: Sequence[int], n_items: int, device: torch.device) -> None:
         """``sizes`` are the columns of each table, ascending."""
-        self.sizes = sizes
-        self.total = [torch.zeros(n_items, size, device=device) for size in sizes]
-        self.touched = [torch.zeros(n_items, 1, device=device) for _ in sizes]
-        self.clients = [0] * len(sizes)
 
-    def add(self, size: int, upload: Upload, name: str) -> None:
-        """Add a cohort whose tables have the size number ``size``."""
-        part = upload.parts[name]
-        self.clients[size] += len(upload.clients)
-        if isinstance(part, RowUpdate):
-            # Padding has zero values and weight, so rows need not be picked out first.
-            index = part.rows.flatten().long()
-            self.total[size].index_add_(0, index, part.values.flatten(0, 1))
-            self.touched[size].index_add_(0, index, part.valid.flatten()[:, None].float())
-        else:
-            assert isinstance(part, Tensor)
-            self.total[size] += part.sum(0)
-            self.touched[size] += len(part)
+        def known(what: str, columns: int) -> Tensor:
+            return total[what] if what in total else torch.zeros(n_items, columns, device=device)
+
+        self.sizes = sizes
+        self.total = [known(f"{name}{place}", size) for place, size in enumerate(sizes)]
+        self.touched = [known(f"touched{place}", 1) for place in range(len(sizes))]
+        self.clients = [int(total[f"clients{p}"]) if f"clients{p}" in total else 0 for p in range(len(sizes))]
 
     def add_constant(self, size: int, change: Tensor) -> None:
         """Add a change that every client of this size would have sent."""

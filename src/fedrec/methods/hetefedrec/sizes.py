@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.method import Task
+from fedrec.federation.task import Task
 from fedrec.sampling import streams
 
 

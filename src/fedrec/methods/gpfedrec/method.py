@@ -7,18 +7,19 @@ towards the mean r_u of the tables of the client's neighbours (Eq. 7), which the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Task
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.method import EachMethod
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
-from fedrec.parts import graph as graphs
+from fedrec.methods.gpfedrec import graph as graphs
 from fedrec.parts.merging import init_adapters
 from fedrec.parts.mlp import Tower
 from fedrec.parts.scorers import broadcast
@@ -94,7 +95,7 @@ class GPFedRecConfig(LearnedConfig):
         return self
 
 
-class GPFedRec(TableMethod):
+class GPFedRec(TableMethod, EachMethod):
     """Private user vector and network; a common table to start from and a personal one to stay close to."""
 
     name = "gpfedrec"
@@ -106,6 +107,7 @@ class GPFedRec(TableMethod):
     uploaded = "change of the item table (m x d)"
     server_keeps = "item table (m x d), one personal item table (m x d) per client"
     Config = GPFedRecConfig
+    config: GPFedRecConfig
     private_names = ("user", "network")
 
     @property
@@ -130,7 +132,7 @@ class GPFedRec(TableMethod):
         """One user vector N(0, init_std^2) and one network U(+-1/sqrt(fan in)) for all, and how they score at first."""
         c, one = self.config, torch.zeros(1, dtype=torch.int64)
         user = task.client_normal(one, c.dim, std=c.init_std, common=True)
-        keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, one), 1)
+        keys = streams.child(task.common_key(streams.Purpose.INIT), 1)
         network = init_adapters((*self.tower.widths, 1), keys).to(task.device)
         items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
         state = {"user": user, "network": network, "own": self.pair_scores(user, network, items[None])}
@@ -141,7 +143,7 @@ class GPFedRec(TableMethod):
         # The private bytes also hold the networks, which a factor somewhat below 3 makes up for.
         return int(2.5 * private * self.config.dim)
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The common table and r_u; who has no r_u yet is drawn to the common table."""
         items = broadcast(server["items"], len(clients))
         who = clients.to(items.device)
@@ -160,14 +162,16 @@ class GPFedRec(TableMethod):
         """Mean binary cross-entropy (Eq. 1)."""
         return batch.bce(self.pair_scores(params["user"], params["network"], lookup(params["block"], batch.slots)))
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Eq. 7 on the touched rows; the others feel nothing but the pull, whose effect has a closed form."""
         c, table, target = self.config, tensor(payload, "items"), tensor(payload, "target")
         n_items = table.shape[1]
         block = take_rows(table, samples)
         valid = torch.arange(block.shape[1], device=block.device) < samples.row_counts[:, None]
         pull = torch.where(valid[:, :, None], take_rows(target, samples), block)
-        params = self.private_params(clients, samples) | {"block": block, "target": pull}
+        params = self.private_params(private, samples) | {"block": block, "target": pull}
         weight = c.reg / (n_items * c.dim)
 
         def loss(params: Params, batch: Batch) -> Tensor:
@@ -183,18 +187,15 @@ class GPFedRec(TableMethod):
         put_rows(after, samples, block)
         # The tuned table is used with these private parts only, which change with it: its scores are all that is kept.
         own = self._score_all(params["user"], params["network"], after)
-        clients.write({"user": params["user"], "network": params["network"], "own": own})
+        private.write({"user": params["user"], "network": params["network"], "own": own})
         return {"items": after.sub_(table)}, value
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """Eq. 3-6: R = A^l X, r_u its rows, and their mean as the common table. Needs all tables at once."""
-        ids: list[Tensor] = []
-        tables: list[Tensor] = []
-        for upload in uploads:
-            ids.append(upload.clients)
-            tables.append(server["items"] + tensor(upload.parts, "items"))
-        if not tables:
+        if not uploads:
             return server
+        ids = [upload.clients for upload in uploads]
+        tables = [tensor(upload.parts, "items").add_(server["items"]) for upload in uploads]  # no second copy of them
         who = torch.cat(ids).to(server["items"].device)
         links, kept = self._links(server, tables, who, round)
         for _ in range(self.config.layers):
@@ -227,18 +228,18 @@ class GPFedRec(TableMethod):
         """The tables that are not ``score_table``."""
         return tuple(name for name in ("own", "global", "r") if name != self.config.score_table)
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the table of the setting."""
-        return self.view_scores(self.config.score_table, clients, payload)
+        return self.view_scores(task, self.config.score_table, private, payload)
 
-    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+    def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the client's tuned table (``own``), the common one (``global``) or r_u (``r``)."""
         if view == "own":
-            return clients["own"]
+            return private["own"]
         return self._score_all(
-            clients["user"], clients["network"], tensor(payload, "target" if view == "r" else "items")
+            private["user"], private["network"], tensor(payload, "target" if view == "r" else "items")
         )
 
-    def table_scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the downloaded table."""
-        return self.view_scores("global", clients, payload)
+        return self.view_scores(task, "global", private, payload)

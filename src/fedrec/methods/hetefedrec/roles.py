@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrec.parts import padding
-from fedrec.parts.hetero_config import HeteFedRecConfig
+from fedrec.methods.hetefedrec import padding
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 
 
 @dataclass(frozen=True)

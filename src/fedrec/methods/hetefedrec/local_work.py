@@ -11,10 +11,10 @@ from torch.nn.functional import pad, softplus
 
 from fedrec.federation.store import ClientState
 from fedrec.local.fit import BETA1, BETA2, EPS, Batch, Params, Step, fit
-from fedrec.parts import decorrelation, distillation
-from fedrec.parts.hetero_config import HeteFedRecConfig
-from fedrec.parts.hetero_models import NestedModel
-from fedrec.parts.hetero_roles import Roles
+from fedrec.methods.hetefedrec import decorrelation, distillation
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
+from fedrec.methods.hetefedrec.models import NestedModel
+from fedrec.methods.hetefedrec.roles import Roles
 from fedrec.sampling.samples import Samples
 
 

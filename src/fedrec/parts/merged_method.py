@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
-from fedrec.federation.method import Method, Task
+from fedrec.federation.method import Method
 from fedrec.federation.payload import Payload, State, Upload, change, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.fit import take_rows
 from fedrec.parts import merging
 from fedrec.parts.table_method import TableMethod
@@ -111,7 +111,7 @@ class Merged(Method):
         """The method's."""
         return self.base.own_data(view, clients)
 
-    def participants(self, task: Task, server: State, round: int, rng: np.random.Generator) -> Tensor:
+    def participants(self, task: Task, server: State, round: int) -> Tensor:
         """The method's choice."""
         return self.base.participants(task, server, round, rng)
 
@@ -119,24 +119,26 @@ class Merged(Method):
         """The method's."""
         return self.base.kinds(server, clients)
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The method's download."""
         return self.base.broadcast(server, clients)
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Adapter phase (Eq. 11), merge (Eq. 10), then the method's own local training from the merged table."""
         server = tensor(payload, self.base.table)
         local = self._local(clients, server)
-        theta = clients[ADAPTER].clone() if self.adapts else None
+        theta = private[ADAPTER].clone() if self.adapts else None
         if theta is not None:
             shared = {name: tensor(payload, name) for name in self.base.shared_names}
             self._adapter_phase(clients, theta, local, server, samples, shared)
-            clients[ADAPTER] = theta
+            private[ADAPTER] = theta
         merged = self._merged(local, server, theta)
-        parts, loss = self.base.train(clients, payload | {self.base.table: merged}, samples, round)
+        parts, loss = self.base.train(private, payload | {self.base.table: merged}, samples, round)
         after = merged + change(parts[self.base.table])
-        clients[LOCAL] = after
-        clients[STARTED] = torch.ones(len(clients), dtype=torch.bool, device=after.device)
+        private[LOCAL] = after
+        private[STARTED] = torch.ones(len(private), dtype=torch.bool, device=after.device)
         return parts | {self.base.table: after - server}, loss
 
     def _local(self, clients: ClientState, server: Tensor) -> Tensor:
@@ -161,9 +163,9 @@ class Merged(Method):
         """The method's rule, on whole tables."""
         return self.base.aggregate(server, uploads, round)
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """The method's scores with the merged table."""
         server = tensor(payload, self.base.table)
-        theta = clients[ADAPTER] if self.adapts else None
+        theta = private[ADAPTER] if self.adapts else None
         merged = self._merged(self._local(clients, server), server, theta)
-        return self.base.table_scores(clients, payload | {self.base.table: merged})
+        return self.base.table_scores(private, payload | {self.base.table: merged})

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedrec.federation.method import MethodConfig
-from fedrec.parts import distillation, hetero_models, padding
+from fedrec.federation.config import MethodConfig
+from fedrec.methods.hetefedrec import distillation, models, padding
 
 Mode = Literal[
     "hetefedrec", "direct", "clustered", "standalone", "all_small", "all_medium", "all_large", "all_large_exclusive"
@@ -34,7 +34,7 @@ class HeteFedRecConfig(MethodConfig):
 
     mode: Mode = "hetefedrec"
     """The method, or one of the paper's baselines."""
-    base: hetero_models.Base = "ncf"
+    base: models.Base = "ncf"
     """Base model."""
     sizes: tuple[int, ...] = (8, 16, 32)
     """Embedding sizes, increasing; any number of them."""

@@ -9,19 +9,21 @@ to train: clients upload a graph filter and score with the mean filter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.method import LearnedConfig, Method, MethodConfig, Task
-from fedrec.federation.payload import Gram, Payload, RowUpdate, State, Table, Upload, tensor
+from fedrec.federation.config import LearnedConfig, MethodConfig
+from fedrec.federation.method import SumMethod
+from fedrec.federation.payload import Derived, Gram, Part, Payload, RowUpdate, State, Table, Upload, tensor
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.local.fit import Batch, Memory, Params, Step, fit, lookup
-from fedrec.parts.alignment import Distance, GramMean, alignment
-from fedrec.parts.graph_filter import low_pass, normalised
+from fedrec.methods.fedcia.alignment import Distance, alignment, eigenpairs, gram_product
+from fedrec.methods.fedcia.graph_filter import low_pass, normalised
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -68,7 +70,7 @@ class FedCIAConfig(LearnedConfig):
     """gsp: weight of the mean filter in the score."""
 
 
-class FedCIA(Method):
+class FedCIA(SumMethod):
     """The parametric variant: matrix factorisation with aligned private item tables."""
 
     name = "fedcia"
@@ -78,13 +80,13 @@ class FedCIA(Method):
     uploaded = "Gram matrix of the item table (m x m), or its rank-d form (m x d)"
     server_keeps = "k eigenpairs of the mean Gram matrix (m x k)"
     Config = FedCIAConfig
+    config: FedCIAConfig
 
-    def __new__(cls, config: MethodConfig | None = None, **options: Any) -> Self:
+    @classmethod
+    def kind_for(cls, config: MethodConfig) -> type[Self]:
         """The spectral variant shares the settings but no arrow, so it is a class of its own."""
-        variant = options.get("variant") if config is None else getattr(config, "variant", None)
-        chosen: Any = Spectral if variant == "gsp" else cls
-        made: Self = super().__new__(chosen)
-        return made
+        spectral: Any = Spectral
+        return spectral if isinstance(config, FedCIAConfig) and config.variant == "gsp" else cls
 
     @property
     def keeps_adam(self) -> bool:
@@ -102,11 +104,8 @@ class FedCIA(Method):
 
     def server_state(self, task: Task) -> State:
         """No similarities yet."""
-        return {
-            "vectors": torch.zeros(task.n_items, 0, device=task.device),
-            "values": torch.zeros(0, device=task.device),
-            "seed": torch.tensor([task.seed]),
-        }
+        vectors = torch.zeros(task.n_items, 0, device=task.device)
+        return {"vectors": vectors, "values": torch.zeros(0, device=task.device)} | self._directions(task, vectors, 0)
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """User vectors, a copy of one common item table, and Adam's state of both."""
@@ -124,11 +123,14 @@ class FedCIA(Method):
             state["steps"] = torch.zeros(len(clients), dtype=torch.float64, device=task.device)
         return state
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
-        """G = V diag(l) V' as eigenpairs, from the second round on."""
-        if not len(server["values"]):
-            return {}
-        return {name: broadcast(server[name], len(clients)) for name in ("vectors", "values")}
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
+        """G = V diag(l) V' as eigenpairs, from the second round on, and the directions of this round's sketch."""
+        payload: Payload = {}
+        if len(server["values"]):
+            payload = {name: broadcast(server[name], len(clients)) for name in ("vectors", "values")}
+        if "directions" in server:  # random numbers of the round beside the vectors: every client can draw them
+            payload["directions"] = Derived(broadcast(server["directions"], len(clients)))
+        return payload
 
     def _alignment(self, items: Tensor, payload: Payload) -> tuple[Tensor, Tensor, Tensor]:
         c = self.config
@@ -140,37 +142,40 @@ class FedCIA(Method):
         """The own table is never known to the server, so there is nothing to measure a change against."""
         return "its tables cannot be clipped; use the setting noise instead"
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Align the own table with the downloaded G, then train on own data; upload the new Gram matrix."""
         c = self.config
-        if payload:
-            vectors, within, along = self._alignment(clients["items"], payload)
-            clients["items"] = clients["items"] @ within + vectors @ along
-        params = {"user": clients["user"].clone(), "items": clients.take("items", samples)}
+        if "vectors" in payload:
+            vectors, within, along = self._alignment(private["items"], payload)
+            private["items"] = private["items"] @ within + vectors @ along
+        params = {"user": private["user"].clone(), "items": private.take("items", samples)}
         memory = None
         if self.keeps_adam:
             first, second = (
-                {"user": clients[f"user.{moment}"].clone(), "items": clients.take(f"items.{moment}", samples)}
+                {"user": private[f"user.{moment}"].clone(), "items": private.take(f"items.{moment}", samples)}
                 for moment in MOMENTS
             )
-            memory = Memory(first, second, clients["steps"].clone())
+            memory = Memory(first, second, private["steps"].clone())
         loss = fit(
             params, self._loss, samples,
             epochs=c.epochs, batch_size=c.batch_size, steps=[Step(("user", "items"), c.lr, c.optimizer)], memory=memory,
         )  # fmt: skip
-        clients["user"] = params["user"]
-        clients.put("items", samples, params["items"])
+        private["user"] = params["user"]
+        private.put("items", samples, params["items"])
         if memory is not None:
             for name, moment in zip(MOMENTS, (memory.first, memory.second), strict=True):
-                clients[f"user.{name}"] = moment["user"]
-                clients.put(f"items.{name}", samples, moment["items"])
-            clients["steps"] = memory.taken
-        items = clients["items"]
-        return {"items": Table(items) if c.fast_com else Gram(items)}, loss
+                private[f"user.{name}"] = moment["user"]
+                private.put(f"items.{name}", samples, moment["items"])
+            private["steps"] = memory.taken
+        items = private["items"]
+        test = tensor(payload, "directions")[0] if "directions" in payload else None
+        return {"items": Gram(items, test=test, whole=not c.fast_com)}, loss
 
     def _loss(self, params: Params, batch: Batch) -> Tensor:
         """Data term, and wd/2 (||p||^2 + ||q+||^2 + sum ||q-||^2) as a mean over positives."""
-        c: FedCIAConfig = self.config
+        c = self.config
         rows, user = lookup(params["items"], batch.slots), params["user"]
         norms = (1 + c.negatives) * batch.mean(rows.square().sum(2)) + user.square().sum(1)
         penalty = 0.5 * c.weight_decay * norms
@@ -181,51 +186,51 @@ class FedCIA(Method):
         means = [(errors * chosen).sum(1) / chosen.sum(1).clamp(min=1) for chosen in for_label]
         return 0.5 * (means[0] + means[1]) + penalty
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """The sum of E_c E_c', or of its products with the directions of the sketch."""
+        part = upload.parts["items"]
+        total.add("gram", gram_product(_factor(part), part.test if isinstance(part, Gram) else None))
+        total.add("clients", len(upload.clients))
+
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """G = mean of E_c E_c', kept as its leading eigenpairs."""
-        m = len(server["vectors"])
-        rank = min(self.config.rank or m, m)
-        # A sketch of as many columns as items, or of a noisy matrix that need not be positive, has no use.
-        whole = self.config.noise > 0 or rank + OVERSAMPLING >= m
-        mean = GramMean(m, None if whole else self._directions(server, round, rank), server["vectors"].device)
-        for upload in uploads:
-            mean.add(_factor(upload))
-        if not mean.clients:
+        if not total:
             return server
-        vectors, values = mean.eigenpairs(rank, self._noise(server, mean, round))
-        return server | {"vectors": vectors, "values": values}
+        clients, rank = int(total["clients"]), min(self.config.rank or task.n_items, task.n_items)
+        noise = self._noise(task, clients, round)
+        vectors, values = eigenpairs(total["gram"].double() / clients, server.get("directions"), rank, noise)
+        return {"vectors": vectors, "values": values} | self._directions(task, vectors, round + 1)
 
-    def _directions(self, server: State, round: int, rank: int) -> Tensor:
-        """Orthonormal columns to sketch G with: the eigenvectors of the last round, and random ones."""
-        known = server["vectors"]
-        m, new = len(known), rank + OVERSAMPLING - known.shape[1]
-        keys = streams.keys(int(server["seed"]), streams.Purpose.OTHER, round, torch.zeros(1, dtype=torch.int64))
-        random = streams.normal(keys, torch.arange(m * new)).view(m, new).float()
-        columns: Tensor = torch.linalg.qr(torch.cat([known, random.to(known.device)], 1))[0]
-        return columns
+    def _directions(self, task: Task, known: Tensor, round: int) -> State:
+        """Orthonormal columns to sketch the coming G with: the eigenvectors of the last round, and random ones."""
+        m = task.n_items
+        rank = min(self.config.rank or m, m)
+        if self.config.noise > 0 or rank + OVERSAMPLING >= m:
+            return {}  # a sketch of as many columns as items, or of a noisy matrix that need not be positive, has no use
+        new = rank + OVERSAMPLING - known.shape[1]
+        random = streams.normal(task.common_key(streams.Purpose.OTHER, round), torch.arange(m * new)).view(m, new)
+        return {"directions": torch.linalg.qr(torch.cat([known, random.float().to(known.device)], 1))[0]}
 
-    def _noise(self, server: State, mean: GramMean, round: int) -> Tensor | None:
+    def _noise(self, task: Task, clients: int, round: int) -> Tensor | None:
         """N(0, 2 b^2 / C) per entry: what the mean of C Laplace(0, b) draws is close to."""
         if not self.config.noise:
             return None
-        m = len(mean.total)
-        keys = streams.keys(int(server["seed"]), streams.Purpose.NOISE, round, torch.zeros(1, dtype=torch.int64))
-        drawn = streams.normal(keys, torch.arange(m * m)).view(m, m)
-        scale: float = self.config.noise * math.sqrt(2 / mean.clients)
-        return drawn.to(mean.total.device) * scale
+        m = task.n_items
+        drawn = streams.normal(task.common_key(streams.Purpose.NOISE, round), torch.arange(m * m)).view(m, m)
+        return drawn.to(task.device) * (self.config.noise * math.sqrt(2 / clients))
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the table after alignment."""
-        user, items = clients["user"], clients["items"]
-        if not payload:
+        user, items = private["user"], private["items"]
+        if "vectors" not in payload:
             return dot(user, items)
         vectors, within, along = self._alignment(items, payload)
         columns = user.unsqueeze(2)
         return dot((within @ columns).squeeze(2), items) + (along @ columns).squeeze(2) @ vectors.T
 
-    def view_scores(self, view: str, clients: ClientState, payload: Payload) -> Tensor:
+    def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the table as trained."""
-        return dot(clients["user"], clients["items"])
+        return dot(private["user"], private["items"])
 
 
 class Spectral(FedCIA):
@@ -249,16 +254,13 @@ class Spectral(FedCIA):
 
     def server_state(self, task: Task) -> State:
         """The mean filter, still empty."""
-        return {
-            "filter": torch.zeros(task.n_items, task.n_items, device=task.device),
-            "seed": torch.tensor([task.seed]),
-        }
+        return {"filter": torch.zeros(task.n_items, task.n_items, device=task.device)}
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Which items the client has, known once it takes part."""
         return {"own": torch.zeros(len(clients), task.n_items, dtype=torch.bool, device=task.device)}
 
-    def broadcast(self, server: State, clients: Tensor) -> Payload:
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The mean filter."""
         return {"filter": broadcast(server["filter"], len(clients))}
 
@@ -268,40 +270,38 @@ class Spectral(FedCIA):
         ideal = math.sqrt(self.config.filter_weight) * low_pass(matrix, self.config.filter_rank)
         return torch.cat([matrix, ideal], 1).mT
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
         """Nothing to train: build the filter from the own items."""
         ones = torch.ones(*samples.rows.shape, 1, device=samples.rows.device)
         n_items = tensor(payload, "filter").shape[1]
         own = RowUpdate(samples.rows, samples.row_counts, ones, n_items).dense()[..., 0] > 0
-        clients["own"] = own
+        private["own"] = own
         factor = self._factor(own)
         rows = factor.gather(1, samples.rows.long()[..., None].expand(-1, -1, 2))
         sparse = RowUpdate(samples.rows, samples.row_counts, rows, n_items)
-        return {"items": sparse if self.config.fast_com else Gram(factor)}, torch.zeros(len(clients))
+        return {"items": sparse if self.config.fast_com else Gram(factor)}, torch.zeros(len(private))
 
-    def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
+    def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """F = mean of F_c."""
-        mean = GramMean(len(server["filter"]), None, server["filter"].device)
-        for upload in uploads:
-            mean.add(_factor(upload))
-        if not mean.clients:
+        if not total:
             return server
-        found = mean.total / mean.clients
-        noise = self._noise(server, mean, round)
-        return server | {"filter": found if noise is None else found + noise.float()}
+        found = total["gram"] / int(total["clients"])
+        noise = self._noise(task, int(total["clients"]), round)
+        return {"filter": found if noise is None else found + noise.float()}
 
-    def scores(self, clients: ClientState, payload: Payload) -> Tensor:
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """X_c F_c + agg_p X_c F."""
-        own = clients["own"]
+        own = private["own"]
         factor = self._factor(own)
         alone = (factor @ (factor.mT @ own[..., None].float())).squeeze(2)
-        weight: float = self.config.agg_p
-        return alone + weight * (own.float() @ tensor(payload, "filter")[0])
+        return alone + self.config.agg_p * (own.float() @ tensor(payload, "filter")[0])
 
 
-def _factor(upload: Upload) -> Tensor:
+def _factor(part: Part) -> Tensor:
     """The tables [c, m, .] whose Gram matrices were uploaded."""
-    part = upload.parts["items"]
     if isinstance(part, Table):
         return part.value
-    return part.dense() if isinstance(part, RowUpdate) else part
+    assert isinstance(part, RowUpdate)
+    return part.dense()

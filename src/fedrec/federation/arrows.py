@@ -1,0 +1,124 @@
+"""The arrows between a server and its clients, as the engine calls them.
+
+    server --broadcast--> clients --train--> clients --upload--> server --step--> server
+
+The engine owns who takes part, cohorts, negatives, randomness, bytes, privacy stages, checkpoints and evaluation. Every
+tensor of a client has a leading client axis; one client is a batch of one. Arrows are functions of what they are given:
+a method keeps its settings and nothing else, so one object can run any number of federations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrec.data.training import TrainingView
+from fedrec.federation.config import LearnedConfig
+from fedrec.federation.ledger import Ledger
+from fedrec.federation.payload import Payload, State, Upload
+from fedrec.federation.recommender import Recommender
+from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
+from fedrec.sampling.samples import Samples
+
+
+class Gathering(ABC):
+    """What a round's uploads become on their way to the server: sums, or a list."""
+
+    @abstractmethod
+    def add(self, upload: Upload) -> None:
+        """Take in a cohort's upload."""
+
+    @abstractmethod
+    def step(self, server: State, round: int) -> State:
+        """The server's new state."""
+
+
+class Arrows(Recommender):
+    """A federated method; derive from ``SumMethod`` or ``EachMethod``, which add the server's step."""
+
+    @abstractmethod
+    def server_state(self, task: Task) -> State:
+        """Initial state of the server."""
+
+    @abstractmethod
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """Initial private state of these clients."""
+
+    @abstractmethod
+    def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
+        """What these clients download."""
+
+    @abstractmethod
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
+        """Train these clients, whose private state changes in place; return their upload and losses [c]."""
+
+    @abstractmethod
+    def gather(self, task: Task) -> Gathering:
+        """An empty gathering for the uploads of one round."""
+
+    @abstractmethod
+    def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
+        """Scores [c, m] of every item for these clients, computed on the device with what they hold and download."""
+
+    # What follows has a default that suits most methods.
+
+    @property
+    def participation(self) -> float:
+        """Share of clients that train in a round."""
+        return self.config.participation if isinstance(self.config, LearnedConfig) else 1.0
+
+    def participants(self, task: Task, server: State, round: int) -> Tensor:
+        """Clients that train this round, by default a random share of those that have training items."""
+        able = task.able
+        if self.participation == 1.0:
+            return able
+        drawn = task.participation_rng(round).choice(len(able), max(1, int(self.participation * len(able))), False)
+        return able[torch.from_numpy(np.sort(drawn))]
+
+    def blocks(self, task: Task) -> int:
+        """How many times the arrows run, with other participants each, in what a run calls a round."""
+        return 1
+
+    def sampling_round(self, round: int) -> int:
+        """The round whose negatives are used: this one, or always 0 for a method that draws them once."""
+        return round
+
+    def kinds(self, task: Task, server: State, clients: Tensor) -> Tensor | None:
+        """A label per client where payloads differ in shape; cohorts never mix labels."""
+        return None
+
+    def own_data(self, view: TrainingView, clients: Tensor) -> State:
+        """What these clients keep of their own training items, beside ``client_state``; it never leaves them."""
+        return {}
+
+    def privacy_problem(self) -> str | None:
+        """Why this method's uploads cannot pass a privacy stage, if they cannot."""
+        return None
+
+    def server_bytes(self, private: int) -> int:
+        """Memory the server needs beside ``private`` bytes of client state, where it is of that order."""
+        return 0
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of other ways to score that are worth reporting beside ``scores``."""
+        return ()
+
+    def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
+        """Scores [c, m] of one of the ``views``."""
+        raise KeyError(view)
+
+    def client_groups(self, task: Task) -> dict[str, Tensor]:
+        """Named groups of clients (their numbers) whose results are reported apart."""
+        return {}
+
+    def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
+        """What the method itself has to say at the end of a run; goes into the result."""
+        return {}

@@ -1,0 +1,83 @@
+"""What can be trained and then recommends: a federated method or a centralised model, with its settings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from fedrec.data.training import TrainingView
+from fedrec.federation.config import LearnedConfig, MethodConfig, validated
+from fedrec.federation.trainer import Setup, Trainer
+from fedrec.local.fit import Schedule
+
+
+class Recommender(ABC):
+    """One published system: a name, typed settings, and a trainer."""
+
+    name: str
+    title: ClassVar[str]
+    """One line for lists."""
+    paper: ClassVar[str] = ""
+    private: ClassVar[str] = "nothing"
+    uploaded: ClassVar[str] = "nothing"
+    server_keeps: ClassVar[str] = "nothing"
+    sees: ClassVar[str]
+    """What of the clients' uploads the server sees: sums only, every upload, or all data."""
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+    config: MethodConfig
+    rounds: int = 100
+    """Default number of rounds of a run."""
+    defining: ClassVar[tuple[str, ...]] = ("variant",)
+    """Settings that bring their own defaults: chosen by hand, they are run as defined, not with what was tuned for others."""
+    telling: ClassVar[tuple[str, ...]] = ("variant",)
+    """Settings that tell runs of this method apart in a table."""
+    logits: ClassVar[bool] = True
+    """Whether scores are logits of a probability; protocols that rank sigmoids leave other scores as they are."""
+
+    def __new__(cls, config: MethodConfig | None = None, **options: Any) -> Self:
+        """An instance of the kind that the settings ask for."""
+        return super().__new__(cls.kind_for(config if config is not None else cls.configure(options)))
+
+    def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
+        """Take a config object, or its fields as keyword arguments."""
+        self.config = config if config is not None else self.configure(options)
+
+    @classmethod
+    def kind_for(cls, config: MethodConfig) -> type[Self]:
+        """The subclass that runs these settings, where settings change which arrows there are."""
+        return cls
+
+    @classmethod
+    def configure(cls, options: dict[str, Any]) -> MethodConfig:
+        """A validated config; an unknown key or a bad value is one clear sentence."""
+        return validated(cls.Config, cls.name, options)
+
+    def describe_config(self) -> dict[str, Any]:
+        """The config as plain values."""
+        return self.config.model_dump(mode="json")
+
+    @property
+    def label(self) -> str:
+        """The name, and the ``telling`` settings that are not at their defaults."""
+        fields = type(self.config).model_fields
+        chosen = {key: getattr(self.config, key) for key in self.telling if key in fields}
+        return " ".join([self.name, *(f"{k}={v}" for k, v in chosen.items() if v != fields[k].default)])
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The rate to lower when training diverges, where there is one."""
+        return self.config.lr if isinstance(self.config, LearnedConfig) else None
+
+    @property
+    def negatives(self) -> int:
+        """Negatives drawn per training positive."""
+        return self.config.negatives if isinstance(self.config, LearnedConfig) else 0
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """Epochs and batches of local training, where there is any."""
+        return self.config.schedule if isinstance(self.config, LearnedConfig) else None
+
+    @abstractmethod
+    def trainer(self, view: TrainingView, setup: Setup) -> Trainer:
+        """What runs this system on the training part of a split."""
