@@ -23,6 +23,7 @@ from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.payload import Payload, State, Upload
 from fedrec.federation.store import ClientState
+from fedrec.local.fit import Schedule
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -54,6 +55,11 @@ class LearnedConfig(MethodConfig):
     """Share of clients that train in a round."""
     init_std: float = Field(0.1, gt=0)
     """Standard deviation of the initial embeddings."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """How long a client trains in a round."""
+        return Schedule(self.epochs, self.batch_size)
 
 
 @dataclass(frozen=True, eq=False)

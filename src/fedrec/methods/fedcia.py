@@ -154,10 +154,7 @@ class FedCIA(Method):
                 for moment in MOMENTS
             )
             memory = Memory(first, second, clients["steps"].clone())
-        loss = fit(
-            params, self._loss, samples,
-            epochs=c.epochs, batch_size=c.batch_size, steps=[Step(("user", "items"), c.lr, c.optimizer)], memory=memory,
-        )  # fmt: skip
+        loss = fit(params, self._loss, samples, c.schedule, [Step(("user", "items"), c.lr, c.optimizer)], memory)
         clients["user"] = params["user"]
         clients.put("items", samples, params["items"])
         if memory is not None:

@@ -9,6 +9,7 @@ clients' tables (Eq. 13). ``variant`` sets all points in which the paper and the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,7 +20,9 @@ from torch import Tensor
 from fedrec.federation.method import LearnedConfig, Method, Task, participation_rng
 from fedrec.federation.payload import Payload, State, Table, Upload, table, tensor
 from fedrec.federation.store import ClientState, select
-from fedrec.local.fit import Step, fit, fit_mf, take_rows
+from fedrec.local.adapters import MergingAdapter, adapter_widths
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Schedule, Step, take_rows
 from fedrec.parts import merging
 from fedrec.parts import similarity as alike
 from fedrec.parts.scorers import dot
@@ -88,6 +91,11 @@ class FedEMConfig(LearnedConfig):
     weights: alike.Weights = "scaled"
     early_stop_tol: float = Field(0.0, ge=0)
 
+    @property
+    def schedule(self) -> Schedule:
+        """With early stop."""
+        return Schedule(self.epochs, self.batch_size, self.early_stop_tol)
+
     @model_validator(mode="before")
     @classmethod
     def _fill_variant(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +125,7 @@ class FedEM(Method):
     @property
     def widths(self) -> tuple[int, ...]:
         """Layers of the adapter."""
-        return merging.adapter_widths(self.config.dim, self.config.adapter_hidden)
+        return adapter_widths(self.config.dim, self.config.adapter_hidden)
 
     @property
     def adapts(self) -> bool:
@@ -156,7 +164,7 @@ class FedEM(Method):
         if self.adapts:
             who = torch.zeros(1, dtype=torch.int64) if c.common_init else clients.cpu()
             keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, who), 1)
-            theta = merging.init_adapters(self.widths, keys)
+            theta = MergingAdapter(self.widths).network.draw_each(keys)
             state["adapter"] = theta.expand(len(clients), -1).to(task.device)
         return state
 
@@ -197,10 +205,9 @@ class FedEM(Method):
         ):
             loss = self._train_with_adapter(theta, user, block, take_rows(server, samples), samples)
         else:
-            loss = fit_mf(
-                user, block, samples,
-                epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer, early_stop_tol=c.early_stop_tol,
-            )  # fmt: skip
+            params = {"user": user, "block": block}
+            steps = [Step(("user", "block"), c.lr, c.optimizer)]
+            loss = MatrixFactorisation().train(params, samples, c.schedule, steps)
         clients.put("items", samples, block)
         clients["user"] = user
         if theta is not None:
@@ -220,34 +227,24 @@ class FedEM(Method):
     ) -> None:
         """Eq. 11: only the adapter moves, through the merged rows."""
         c = self.config
-        pool = merging.pool_rows(c.dynamic_pool, clients["items"], server) if c.merge == "dynamic" else None
-        merging.fit_adapter(
-            theta, user, clients.take("items", samples), take_rows(server, samples), samples,
-            widths=self.widths, epochs=c.adapter_epochs or c.epochs, batch_size=c.batch_size,
-            lr=c.adapter_lr or c.lr, early_stop_tol=c.early_stop_tol, pool=pool,
-        )  # fmt: skip
+        params = {"adapter": theta, "user": user}
+        params |= {"local": clients.take("items", samples), "server": take_rows(server, samples)}
+        if c.merge == "dynamic":
+            pool = merging.pool_rows(c.dynamic_pool, clients["items"], server)
+            params |= {"pool_local": pool[0], "pool_server": pool[1]}
+        schedule = replace(c.schedule, epochs=c.adapter_epochs or c.epochs)
+        MergingAdapter(self.widths).train(params, samples, schedule, [Step(("adapter",), c.adapter_lr or c.lr)])
 
     def _train_with_adapter(
         self, theta: Tensor, user: Tensor, block: Tensor, server: Tensor, samples: Samples
     ) -> Tensor:
         c = self.config
-        beta = c.adapter_lr or c.lr
-        if c.adapter_schedule == "interleaved" and c.train_through_adapter:
-            return merging.fit_interleaved(
-                theta, user, block, server, samples,
-                widths=self.widths, epochs=c.epochs, batch_size=c.batch_size,
-                lr=c.lr, adapter_lr=beta, early_stop_tol=c.early_stop_tol,
-            )  # fmt: skip
-        through = merging.adapter_loss(self.widths)
-        if c.adapter_schedule == "before":
-            steps = [Step(("user", "local"), c.lr)]
-        else:
-            steps = [Step(("adapter",), beta), Step(("user", "local"), c.lr, loss=merging.plain_loss)]
+        plain = None if c.train_through_adapter else MatrixFactorisation(rows="local").loss
+        steps = [Step(("user", "local"), c.lr, loss=plain)]
+        if c.adapter_schedule == "interleaved":
+            steps.insert(0, Step(("adapter",), c.adapter_lr or c.lr))
         params = {"adapter": theta, "user": user, "local": block, "server": server}
-        return fit(
-            params, through, samples,
-            epochs=c.epochs, batch_size=c.batch_size, steps=steps, early_stop_tol=c.early_stop_tol,
-        )  # fmt: skip
+        return MergingAdapter(self.widths).train(params, samples, c.schedule, steps)
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """Eq. 13 for every uploading client; needs all their tables at once."""

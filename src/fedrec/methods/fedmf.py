@@ -8,7 +8,6 @@ p_u . q_i, binary cross-entropy on positives and sampled negatives (Eq. 2 of Fed
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import Field
 from torch import Tensor
@@ -16,9 +15,11 @@ from torch import Tensor
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import Batch, Params, fit_mf, mf_loss
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Params, Schedule, Step
+from fedrec.local.problem import LocalProblem
 from fedrec.parts.aggregation import Rule, fold_rows
-from fedrec.parts.merging import fit_adapter
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling.samples import Samples
@@ -62,23 +63,15 @@ class FedMF(TableMethod):
         """The item table."""
         return {"items": broadcast(server["items"], len(clients))}
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def problem(self, round: int) -> LocalProblem:
         """Eq. 2 of FedEM."""
-        return mf_loss(params, batch)
-
-    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
-        """Joint steps on the user vector and the touched rows (Eq. 12 of FedEM)."""
-        c = self.config
-        return fit_mf(
-            params["user"], params["block"], samples,
-            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
-        )  # fmt: skip
+        return MatrixFactorisation()
 
     def fit_adapter(
-        self, theta: Tensor, private: Params, local: Tensor, server: Tensor, samples: Samples, **options: Any
+        self, adapter: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, lr: float
     ) -> None:
         """The same as for every method, in compiled code."""
-        fit_adapter(theta, private["user"], local, server, samples, batch_size=self.config.batch_size, **options)
+        adapter.train(params, samples, schedule, [Step(("adapter",), lr)])
 
     def aggregate(self, server: State, uploads: Iterable[Upload], round: int) -> State:
         """One of the four rules."""

@@ -18,9 +18,8 @@ from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
+from fedrec.local.mlp import FlatMLP
 from fedrec.parts import graph as graphs
-from fedrec.parts.merging import init_adapters
-from fedrec.parts.mlp import Tower
 from fedrec.parts.scorers import broadcast
 from fedrec.parts.similarity import mix
 from fedrec.parts.table_method import TableMethod
@@ -109,9 +108,9 @@ class GPFedRec(TableMethod):
     private_names = ("user", "network")
 
     @property
-    def tower(self) -> Tower:
-        """The network up to its last hidden units."""
-        return Tower((2 * self.config.dim, *self.config.hidden))
+    def network(self) -> FlatMLP:
+        """The layers on concat(user, item row)."""
+        return FlatMLP((2 * self.config.dim, *self.config.hidden, 1))
 
     def server_state(self, task: Task) -> State:
         """A common table N(0, init_std^2), and no personal ones yet."""
@@ -131,10 +130,17 @@ class GPFedRec(TableMethod):
         c, one = self.config, torch.zeros(1, dtype=torch.int64)
         user = task.client_normal(one, c.dim, std=c.init_std, common=True)
         keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, one), 1)
-        network = init_adapters((*self.tower.widths, 1), keys).to(task.device)
+        network = self._draw(keys).to(task.device)
         items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
         state = {"user": user, "network": network, "own": self.pair_scores(user, network, items[None])}
         return {name: value.expand(len(clients), -1) for name, value in state.items()}
+
+    def _draw(self, keys: Tensor) -> Tensor:
+        theta = self.network.draw_each(keys)
+        d, first = self.config.dim, self.network.widths[1]
+        # The weights of the first layer are drawn for the user vector, then for the item row, and lie side by side.
+        side_by_side = theta[:, : 2 * d * first].view(-1, 2, first, d).transpose(1, 2).flatten(1)
+        return torch.cat([side_by_side, theta[:, 2 * d * first :]], dim=1)
 
     def server_bytes(self, private: int) -> int:
         """Personal tables, and at times all uploads and their means: about three tables for a client's row of scores."""
@@ -152,9 +158,7 @@ class GPFedRec(TableMethod):
 
     def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
         """Logits [c, b] of ``rows`` [c, b, d], differentiable."""
-        hidden = self.tower.widths[-1]
-        layers, out, bias = torch.split(network, [self.tower.n_parameters, hidden, 1], dim=1)
-        return torch.add((self.tower(layers, user, rows) @ out[:, :, None]).squeeze(2), bias)
+        return self.network.paired(network, user, rows).squeeze(2)
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean binary cross-entropy (Eq. 1)."""
@@ -176,7 +180,7 @@ class GPFedRec(TableMethod):
 
         rates = {"user": c.user_rate, "network": c.lr, "block": c.item_rate(n_items)}
         steps = [Step(tuple(rates), rates, "sgd")]
-        value = fit(params, loss, samples, epochs=c.epochs, batch_size=c.batch_size, steps=steps)
+        value = fit(params, loss, samples, c.schedule, steps)
         taken = c.epochs * ((samples.counts + c.batch_size - 1) // c.batch_size)
         left = torch.tensor(1 - c.pull(n_items), device=table.device) ** taken
         after = torch.lerp(target, table, left[:, None, None])

@@ -22,6 +22,7 @@ from fedrec.federation.payload import Payload, RowUpdate, State, Upload, client_
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.store import ClientState
 from fedrec.local.fit import Params, take_rows
+from fedrec.local.mlp import kaiming
 from fedrec.parts import decorrelation, hetero_models, nested_sizes
 from fedrec.parts.global_epochs import GlobalEpochs, block_of_clients
 from fedrec.parts.hetero_config import ROWS, HeteFedRecConfig
@@ -82,7 +83,7 @@ class HeteFedRec(Method):
         for place, size in enumerate(c.sizes):
             source = tables[0] if c.nested_init else tables[place]
             state[f"items{place}"] = source[:, :size].clone()
-            state[f"theta{place}"] = hetero_models.init_predictor(self.model.widths(place), generator).to(task.device)
+            state[f"theta{place}"] = self.model.predictor(place).draw(kaiming, generator).to(task.device)
         return state
 
     def server_state(self, task: Task) -> State:

@@ -16,8 +16,9 @@ from torch import Tensor
 from fedrec.federation.method import LearnedConfig, Task
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
-from fedrec.local.cpu.linear import train_linear
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
+from fedrec.local.fit import Step, take_rows
+from fedrec.local.linear import LinearUnit
+from fedrec.local.problem import LocalProblem
 from fedrec.parts.aggregation import fold_rows
 from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
 from fedrec.parts.scorers import broadcast
@@ -68,9 +69,9 @@ class PFedRec(TableMethod):
         """The item table."""
         return {"items": broadcast(server["items"], len(clients))}
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def problem(self, round: int) -> LocalProblem:
         """Eq. 7 as a mean over the batch."""
-        return batch.bce(unit_logits(params["unit"], lookup(params["block"], batch.slots)))
+        return LinearUnit()
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Algorithm 1: per batch a step on the unit, then one on the rows; remember how the tuned table scores."""
@@ -78,12 +79,8 @@ class PFedRec(TableMethod):
         unit, block = clients["unit"].clone(), take_rows(table, samples)
         start = block.clone()
         lr_item = c.lr * table.shape[1] * c.lr_eta if c.lr_item is None else c.lr_item
-        options = {"epochs": c.epochs, "batch_size": c.batch_size}
-        if block.device.type == "cpu":
-            loss = train_linear(unit, block, samples, lr=c.lr, lr_item=lr_item, **options)
-        else:
-            steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
-            loss = fit({"unit": unit, "block": block}, self.loss, samples, steps=steps, **options)
+        steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
+        loss = self.problem(round).train({"unit": unit, "block": block}, samples, c.schedule, steps)
         # The tuned table is used with this unit only, and both change together: its scores are all that is needed.
         clients.write({"unit": unit, "own": tuned_scores(unit, table, samples, block)})
         return {"items": RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss

@@ -10,11 +10,12 @@ from torch import Tensor
 from fedrec.federation.method import Task
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import Batch, Params, Step, fit, take_rows
+from fedrec.local.adapters import MergingAdapter, adapter_widths
+from fedrec.local.fit import Batch, Params, Schedule, Step, fit, take_rows
 from fedrec.parts import merging
 from fedrec.parts.hetero_config import HeteFedRecConfig
 from fedrec.parts.hetero_local import stack_padded, widened
-from fedrec.parts.hetero_models import NestedModel, predictor_size
+from fedrec.parts.hetero_models import NestedModel
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -29,7 +30,7 @@ class OwnTables:
 
     def widths(self, size: int) -> tuple[int, ...]:
         """Layers of the adapter of a size."""
-        return merging.adapter_widths(self.config.sizes[size], self.config.adapter_hidden)
+        return adapter_widths(self.config.sizes[size], self.config.adapter_hidden)
 
     def state(self, task: Task, group: Tensor) -> State:
         """Empty tables, filled at the first download, and the initial adapter of each size; padded to the widest."""
@@ -42,7 +43,7 @@ class OwnTables:
         }
         if self.config.merge == "elastic":
             keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, torch.zeros(1, dtype=torch.int64)), 1)
-            adapters = [merging.init_adapters(self.widths(place), keys)[0] for place in self.places]
+            adapters = [MergingAdapter(self.widths(place)).network.draw_each(keys)[0] for place in self.places]
             state["adapter"] = stack_padded(adapters).to(task.device)[group]
         return state
 
@@ -60,7 +61,7 @@ class OwnTables:
             return server
         local = torch.where(clients["started"][:, None, None], clients["local"][..., : server.shape[2]], server)
         if c.merge == "elastic":
-            theta = clients["adapter"][:, : predictor_size(widths)].clone()
+            theta = clients["adapter"][:, : MergingAdapter(widths).network.size].clone()
             if params is not None and samples is not None:
                 self._fit(theta, params, local, server, samples, size)
                 clients["adapter"] = widened(theta, clients["adapter"])
@@ -68,16 +69,16 @@ class OwnTables:
 
     def _fit(self, theta: Tensor, params: Params, own: Tensor, server: Tensor, samples: Samples, size: int) -> None:
         """Train the adapters alone, through the client's own loss on merged rows (Eq. 11 of FedEM)."""
-        c, widths = self.config, self.widths(size)
+        c, adapter = self.config, MergingAdapter(self.widths(size))
 
         def loss(params: Params, batch: Batch) -> Tensor:
-            block = merging.merged_rows(params, widths, params["local"], params["server"])
+            block = adapter.merged_rows(params, params["local"], params["server"])
             return self.model.loss(params | {"block": block}, size, batch.slots, batch.bce)
 
         work = params | {"adapter": theta, "local": take_rows(own, samples), "server": take_rows(server, samples)}
         # A single gradient per visit sees all samples at once; so does the adapter then.
         batch = c.batch_size if c.local == "epochs" else max(1, samples.items.shape[1])
-        fit(work, loss, samples, epochs=c.adapter_epochs, batch_size=batch, steps=[Step(("adapter",), c.adapter_lr)])
+        fit(work, loss, samples, Schedule(c.adapter_epochs, batch), [Step(("adapter",), c.adapter_lr)])
 
     def keep(self, clients: ClientState, table: Tensor) -> None:
         """Remember the table after training."""

@@ -20,7 +20,8 @@ from fedrec.errors import ConfigError
 from fedrec.federation.method import Method, Task
 from fedrec.federation.payload import Payload, State, Upload, change, tensor
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import take_rows
+from fedrec.local.adapters import MergingAdapter, adapter_widths, check_widths
+from fedrec.local.fit import Schedule, take_rows
 from fedrec.parts import merging
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling import streams
@@ -56,7 +57,7 @@ class Merged(Method):
         self.config = base.config
         self.rounds = base.rounds
         self.dim = base.table_dim
-        merging.check_widths(self.widths, self.dim)
+        check_widths(self.widths, self.dim)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -66,7 +67,7 @@ class Merged(Method):
     @property
     def widths(self) -> tuple[int, ...]:
         """Layers of the adapter."""
-        return merging.adapter_widths(self.dim, self.merge.hidden)
+        return adapter_widths(self.dim, self.merge.hidden)
 
     @property
     def adapts(self) -> bool:
@@ -103,7 +104,7 @@ class Merged(Method):
             keys = streams.child(
                 streams.keys(task.seed, streams.Purpose.INIT, 0, torch.zeros(1, dtype=torch.int64)), 77
             )
-            theta = merging.init_adapters(self.widths, keys)
+            theta = MergingAdapter(self.widths).network.draw_each(keys)
             state[ADAPTER] = theta.expand(len(clients), -1).to(task.device)
         return state
 
@@ -148,10 +149,11 @@ class Merged(Method):
         m = self.merge
         private = shared | self.base.private_params(clients, samples)
         pool = merging.pool_rows(m.dynamic_pool, local, server) if m.mode == "dynamic" else None
-        self.base.fit_adapter(
-            theta, private, take_rows(local, samples), take_rows(server, samples), samples,
-            widths=self.widths, epochs=m.epochs, lr=m.lr, pool=pool,
-        )  # fmt: skip
+        params = private | {"adapter": theta, "local": take_rows(local, samples), "server": take_rows(server, samples)}
+        if pool is not None:
+            params |= {"pool_local": pool[0], "pool_server": pool[1]}
+        schedule = Schedule(m.epochs, self.base.config.batch_size)
+        self.base.fit_adapter(MergingAdapter(self.widths), params, samples, schedule, m.lr)
 
     def _merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
         m = self.merge

@@ -6,7 +6,6 @@ parameters and its loss, and nothing else is needed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -17,8 +16,9 @@ from torch import Tensor
 from fedrec.federation.method import Method
 from fedrec.federation.payload import Payload, RowUpdate, tensor
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
-from fedrec.parts.merging import merged_rows
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.fit import Batch, Params, Schedule, Step, fit, lookup, take_rows
+from fedrec.local.problem import LocalProblem, LossOnly
 from fedrec.sampling.samples import Samples
 
 
@@ -34,9 +34,13 @@ class TableMethod(Method):
     shared_names: ClassVar[tuple[str, ...]] = ()
     """Parameters of the download beside the table; trained with the rows, and their changes uploaded."""
 
-    @abstractmethod
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean loss per client [c] from the private parameters and ``block``, the touched rows."""
+        raise NotImplementedError(f"{type(self).__name__} needs a loss, or a problem that has one")
+
+    def problem(self, round: int) -> LocalProblem:
+        """What clients train in a round; ``loss`` by autograd unless a method names a problem that is compiled."""
+        return LossOnly(self.loss)
 
     @property
     def table_dim(self) -> int:
@@ -57,14 +61,7 @@ class TableMethod(Method):
 
     def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
         """Train ``params`` in place; returns the losses [c]."""
-        return fit(
-            params,
-            self.loss,
-            samples,
-            epochs=self.config.epochs,
-            batch_size=self.config.batch_size,
-            steps=self.steps(samples, round),
-        )
+        return self.problem(round).train(params, samples, self.config.schedule, self.steps(samples, round))
 
     def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
         """Download, train touched rows, shared and private parameters together, upload changes of rows and shared."""
@@ -79,30 +76,20 @@ class TableMethod(Method):
         return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])} | parts, loss
 
     def fit_adapter(
-        self,
-        theta: Tensor,
-        private: Params,
-        local: Tensor,
-        server: Tensor,
-        samples: Samples,
-        *,
-        widths: Sequence[int],
-        epochs: int,
-        lr: float,
-        pool: tuple[Tensor, Tensor] | None,
+        self, adapter: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, lr: float
     ) -> None:
-        """Train merging adapters through this method's own loss on merged rows (Eq. 11 of FedEM); nothing else moves."""
-        params = private | {"adapter": theta, "local": local, "server": server}
-        if pool is not None:
-            params |= {"pool_local": pool[0], "pool_server": pool[1]}
+        """Train merging adapters through this method's own loss on merged rows (Eq. 11 of FedEM); nothing else moves.
+
+        ``params`` holds the adapter's parameters and, beside them, what ``loss`` takes beside the block.
+        """
+        own_loss = self.problem(samples.round).loss
 
         def loss(params: Params, batch: Batch) -> Tensor:
-            rows = merged_rows(
-                params, widths, lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
-            )
+            local, server = lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
+            rows = adapter.merged_rows(params, local, server)
             # The merged rows of the batch take the place of the block, each sample pointing to its own.
             own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
             rowwise = {name: lookup(params[name], batch.slots) for name in self.row_names}
-            return self.loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
+            return own_loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
 
-        fit(params, loss, samples, epochs=epochs, batch_size=self.config.batch_size, steps=[Step(("adapter",), lr)])
+        fit(params, loss, samples, schedule, [Step(("adapter",), lr)])
