@@ -1,7 +1,8 @@
-"""Decides whether work runs in the GPU kernels (``gpu_*``), and imports nothing of them.
+"""Decides whether work runs compiled, on the CPU (numba) or on a GPU (Triton), and imports nothing of either.
 
-The kernels are written in Triton, which comes with CUDA builds of torch and is no dependency of its own. Without it, or
-with ``FEDREC_KERNELS=off`` in the environment, the readable torch twins run instead.
+Whatever is compiled has a readable torch reference that computes the same. The reference runs on other devices and
+types, where Triton is missing (it comes with CUDA builds of torch), and everywhere with ``FEDREC_KERNELS=off`` in the
+environment.
 """
 
 from __future__ import annotations
@@ -9,24 +10,32 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib.util import find_spec
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+Kind = Literal["cpu", "gpu"]
+
 
 @cache
-def installed() -> bool:
+def triton_installed() -> bool:
     """Whether Triton can be imported and its kernels run on this machine's device."""
     return find_spec("triton") is not None and torch.version.cuda is not None
 
 
-def enabled(device: torch.device) -> bool:
-    """Whether kernels are wanted and there for this device."""
-    return device.type == "cuda" and os.environ.get("FEDREC_KERNELS", "on") != "off" and installed()
+def compiled_on(device: torch.device) -> Kind | None:
+    """The compiled code that is wanted and there for a device; None asks for the reference."""
+    if os.environ.get("FEDREC_KERNELS", "on") == "off":
+        return None
+    if device.type == "cpu":
+        return "cpu"
+    return "gpu" if device.type == "cuda" and triton_installed() else None
 
 
-def usable(*tensors: Tensor) -> bool:
-    """Whether kernels can work on these tensors as they lie in memory."""
-    return enabled(tensors[0].device) and all(
-        tensor.device.type == "cuda" and tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in tensors
-    )
+def compiled_for(*tensors: Tensor) -> Kind | None:
+    """The compiled code that can work on these tensors: float32, all on one device that has it."""
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) != 1 or any(tensor.dtype != torch.float32 for tensor in tensors):
+        return None
+    return compiled_on(devices.pop())

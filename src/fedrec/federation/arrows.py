@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.config import LearnedConfig
+from fedrec.federation.config import PartialConfig
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.payload import Payload, State, Upload
 from fedrec.federation.recommender import Recommender
@@ -72,7 +72,7 @@ class Arrows(Recommender):
     @property
     def participation(self) -> float:
         """Share of clients that train in a round."""
-        return self.config.participation if isinstance(self.config, LearnedConfig) else 1.0
+        return self.config.participation if isinstance(self.config, PartialConfig) else 1.0
 
     def participants(self, task: Task, server: State, round: int) -> Tensor:
         """Clients that train this round, by default a random share of those that have training items."""

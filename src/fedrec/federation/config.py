@@ -16,7 +16,21 @@ class MethodConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class LearnedConfig(MethodConfig):
+class SampledConfig(MethodConfig):
+    """Methods that train against drawn negatives."""
+
+    negatives: int = Field(4, ge=1)
+    """Drawn per training positive, anew every round."""
+
+
+class PartialConfig(MethodConfig):
+    """Methods in which a share of the clients takes part in a round."""
+
+    participation: float = Field(1.0, gt=0, le=1)
+    """Share of clients that train in a round."""
+
+
+class LearnedConfig(SampledConfig, PartialConfig):
     """The names every method that learns by gradient steps shares."""
 
     dim: int = Field(16, ge=1, le=4096)
@@ -26,10 +40,6 @@ class LearnedConfig(MethodConfig):
     batch_size: int = Field(256, ge=1)
     lr: float = Field(0.01, gt=0)
     optimizer: Literal["adam", "sgd"] = "adam"
-    negatives: int = Field(4, ge=1)
-    """Drawn per training positive, anew every round."""
-    participation: float = Field(1.0, gt=0, le=1)
-    """Share of clients that train in a round."""
     init_std: float = Field(0.1, gt=0)
     """Standard deviation of the initial embeddings."""
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.config import LearnedConfig, MethodConfig, validated
+from fedrec.federation.config import LearnedConfig, MethodConfig, SampledConfig, validated
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.local.fit import Schedule
 
@@ -71,7 +71,7 @@ class Recommender(ABC):
     @property
     def negatives(self) -> int:
         """Negatives drawn per training positive."""
-        return self.config.negatives if isinstance(self.config, LearnedConfig) else 0
+        return self.config.negatives if isinstance(self.config, SampledConfig) else 0
 
     @property
     def schedule(self) -> Schedule | None:

@@ -15,12 +15,12 @@ from fedrec.compute.memory import peak_mb
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
 from fedrec.federation.loop import Loop
-from fedrec.federation.method import Method
+from fedrec.federation.recommender import Recommender
 from fedrec.protocol.split import Split
 
 
 def build_result(
-    method: Method,
+    method: Recommender,
     split: Split,
     loop: Loop,
     identity: dict[str, Any],

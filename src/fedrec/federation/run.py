@@ -21,8 +21,8 @@ from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.ranking import top_items
 from fedrec.federation.files import write_json, write_tensors
 from fedrec.federation.loop import Loop, pack, unpack
-from fedrec.federation.method import Method
 from fedrec.federation.privacy import Privacy, PrivacyStage
+from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import build_result
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
@@ -32,7 +32,7 @@ from fedrec.protocol.split import Split
 class Run:
     """A trained method: results, per-client values, and a model that recommends."""
 
-    method: Method
+    method: Recommender
     split: Split
     trainer: Trainer
     result: dict[str, Any]
@@ -84,7 +84,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def train(
-    method: Method,
+    method: Recommender,
     split: Split,
     *,
     rounds: int | None = None,
@@ -171,7 +171,7 @@ def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Any:
 
 
 def _identity(
-    method: Method, split: Split, seed: int, stage: PrivacyStage | None, source: dict[str, Any] | None
+    method: Recommender, split: Split, seed: int, stage: PrivacyStage | None, source: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What makes a run this run: two runs with the same identity give the same numbers."""
     config = method.describe_config()
@@ -231,7 +231,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def restore(method: Method, split: Split, folder: str | Path, result: dict[str, Any], device: str = "cpu") -> Run:
+def restore(method: Recommender, split: Split, folder: str | Path, result: dict[str, Any], device: str = "cpu") -> Run:
     """A saved run with its model, on the split it was trained on."""
     if split.hash != result["split_hash"]:
         raise DataError(

@@ -1,7 +1,7 @@
 """Local training of a cohort: every client runs its own optimiser on its own batches, all clients at once.
 
-The readable path is ``fit``: any loss, any device, gradients by autograd. ``fit_mf`` is matrix factorisation,
-which on a CPU and on a GPU runs in a kernel that computes the same.
+``fit`` is the readable reference: any loss, any device, gradients by autograd. Problems that have compiled twins are
+trained through ``fedrec.local.problem``, which calls ``fit`` where no twin applies.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
-from fedrec.compute import dispatch as gpu_dispatch
-from fedrec.local.cpu.mf import train_mf
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -23,6 +21,15 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's customary constants
 
 Params = dict[str, Tensor]
 Optimizer = Literal["adam", "sgd"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a client trains in a round."""
+
+    epochs: int
+    batch_size: int
+    early_stop_tol: float = 0.0  # a client stops when its mean loss changes less than this, relatively; 0: never
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,23 @@ class Step:
     optimizer: Optimizer = "adam"
     weight_decay: float = 0.0  # added to the gradient as weight_decay * parameter
     lr_decay: float = 1.0  # factor on the rate after every batch
-    loss: Callable[[Params, Batch], Tensor] | None = (
-        None  # of this step alone, where steps differ in what they minimise
-    )
+    loss: Callable[[Params, Batch], Tensor] | None = None  # of this step alone, where steps minimise different things
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The learning rate of every parameter that moves."""
+        return {name: self.lr if isinstance(self.lr, float | int) else self.lr[name] for name in self.names}
+
+    @property
+    def rate(self) -> float:
+        """The one learning rate of all parameters that move."""
+        (rate,) = set(self.rates.values())
+        return rate
+
+    def is_plain(self, *names: str) -> bool:
+        """Whether it moves exactly these parameters, at one rate, and neither decays nor has a loss of its own."""
+        one_rate = set(self.names) == set(names) and len(set(self.rates.values())) == 1
+        return one_rate and self.loss is None and not self.weight_decay and self.lr_decay == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +96,8 @@ def fit(
     params: Params,
     loss: Loss,
     samples: Samples,
-    *,
-    epochs: int,
-    batch_size: int,
+    schedule: Schedule,
     steps: Sequence[Step],
-    early_stop_tol: float = 0.0,
     memory: Memory | None = None,
 ) -> Tensor:
     """Train ``params`` in place and return each client's mean loss over its last epoch.
@@ -88,11 +106,11 @@ def fit(
     batch now and returns each one's mean loss; it must not mix clients. A client is done with an epoch after
     its own last, possibly short batch: its parameters and optimiser state then rest. With several ``steps``
     the loss of the last one is reported. After every epoch but the first a client stops for good when its
-    mean loss since the start of the call changed by less than ``early_stop_tol``, relatively. Optimisers start
+    mean loss since the start of the call changed by less than the schedule's ``early_stop_tol``, relatively. Optimisers start
     afresh unless there is a ``memory``. Clients sorted by size, largest first, train on views; any other order
     costs copies.
     """
-    counts = samples.counts
+    counts, batch_size, tol = samples.counts, schedule.batch_size, schedule.early_stop_tol
     sizes = counts.cpu()
     longest = int(sizes.max()) if len(sizes) else 0
     running = sizes > 0
@@ -101,7 +119,7 @@ def fit(
     updates = [_Update(step, params, memory) for step in steps]
     samples_each = counts.clamp(min=1)
     last, total = fresh.clone(), fresh.clone()
-    for epoch in range(epochs):
+    for epoch in range(schedule.epochs):
         shuffled = _shuffle(samples, epoch)
         epoch_sum = fresh.clone()
         for start in range(0, longest, batch_size):
@@ -114,12 +132,12 @@ def fit(
                 value = update(params, loss, batch, who, taken[who])
             epoch_sum[who] += value * batch.mask.sum(1)
         last = torch.where(running.to(counts.device), epoch_sum / samples_each, last)
-        if early_stop_tol > 0:
+        if tol > 0:
             before = total / (samples_each * max(epoch, 1))
             total += epoch_sum
             change = total / (samples_each * (epoch + 1)) - before
             if epoch > 0:
-                running &= (change.abs() / (before + 1e-5).abs() >= early_stop_tol).cpu()
+                running &= (change.abs() / (before + 1e-5).abs() >= tol).cpu()
     return last.float()
 
 
@@ -128,7 +146,7 @@ class _Update:
 
     def __init__(self, step: Step, params: Params, memory: Memory | None) -> None:
         self.step = step
-        self.rates = {name: step.lr if isinstance(step.lr, float | int) else step.lr[name] for name in step.names}
+        self.rates = step.rates
         if step.optimizer == "adam":
             self.first = memory.first if memory else {name: torch.zeros_like(params[name]) for name in step.names}
             self.second = memory.second if memory else {name: torch.zeros_like(params[name]) for name in step.names}
@@ -207,56 +225,3 @@ def put_rows(table: Tensor, samples: Samples, block: Tensor) -> None:
     places = torch.arange(samples.rows.shape[1], device=table.device)
     client, row = (places < samples.row_counts[:, None]).nonzero(as_tuple=True)
     table[client, samples.rows[client, row].long()] = block[client, row]
-
-
-def mf_loss(params: Params, batch: Batch) -> Tensor:
-    """Mean binary cross-entropy of the logits ``user . row``."""
-    rows = lookup(params["block"], batch.slots)
-    return batch.bce((rows @ params["user"].unsqueeze(2)).squeeze(2))
-
-
-def fit_mf(
-    user: Tensor,
-    block: Tensor,
-    samples: Samples,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    optimizer: Optimizer = "adam",
-    early_stop_tol: float = 0.0,
-) -> Tensor:
-    """Train user vectors [c, d] and touched rows [c, R, d] jointly, in place; returns last mean losses."""
-    if all(x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() for x in (user, block)):
-        return train_mf(
-            user,
-            block,
-            samples,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            optimizer=optimizer,
-            early_stop_tol=early_stop_tol,
-        )
-    if gpu_dispatch.usable(user, block):
-        from fedrec.local.gpu import mf as gpu_mf
-
-        return gpu_mf.train_mf(
-            user,
-            block,
-            samples,
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=lr,
-            optimizer=optimizer,
-            early_stop_tol=early_stop_tol,
-        )
-    return fit(
-        {"user": user, "block": block},
-        mf_loss,
-        samples,
-        epochs=epochs,
-        batch_size=batch_size,
-        steps=[Step(("user", "block"), lr, optimizer)],
-        early_stop_tol=early_stop_tol,
-    )

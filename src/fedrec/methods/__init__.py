@@ -8,13 +8,12 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation.method import Method
+from fedrec.federation.recommender import Recommender
 from fedrec.methods.tuned import tuned
+from fedrec.parts.merged_method import merged
+from fedrec.parts.merger import MergeSettings
 from fedrec.parts.merging import check_merge
-from fedrec.parts.plugin import Merged, MergeSettings
 
 BUILT_IN = {
     "random": "fedrec.methods.references:Random",
@@ -51,35 +50,16 @@ def names() -> list[str]:
     return [*BUILT_IN, *(name for name in _external() if name not in BUILT_IN)]
 
 
-def find(name: str) -> type[Method]:
+def find(name: str) -> type[Recommender]:
     """The class of a method."""
     if name in BUILT_IN:
         module, attribute = BUILT_IN[name].split(":")
-        found: type[Method] = getattr(import_module(module), attribute)
+        found: type[Recommender] = getattr(import_module(module), attribute)
         return found
     if name in _external():
-        loaded: type[Method] = _external()[name].load()
+        loaded: type[Recommender] = _external()[name].load()
         return loaded
     raise ConfigError(unknown("method", name, names()))
-
-
-def _merge_settings(mode: str | None, options: dict[str, Any]) -> MergeSettings | None:
-    """Settings of the merging plug-in: the mode, and ``merge.<setting>`` among the options."""
-    chosen = {key: options.pop(key) for key in list(options) if key.startswith("merge.")}
-    if mode is None:
-        if chosen:
-            raise ConfigError(f"{next(iter(chosen))} has no effect without --merge; add --merge elastic.")
-        return None
-    check_merge(mode, 0.5)
-    values = {"mode": mode} | {key.removeprefix("merge."): value for key, value in chosen.items()}
-    for key in values:
-        if key not in MergeSettings.model_fields:
-            raise ConfigError(unknown("merge setting", key, MergeSettings.model_fields))
-    try:
-        return MergeSettings(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"merge setting {first['loc'][0]}: {first['msg']}.") from None
 
 
 def create(
@@ -90,30 +70,33 @@ def create(
     data: str = "",
     merge: str | None = None,
     **options: Any,
-) -> Method:
-    """A method with its tuned configuration for that protocol and data set; settings, also as keywords, win over it."""
+) -> Recommender:
+    """A method with its tuned configuration for that protocol and data set; settings, also as keywords, win over it.
+
+    ``merge`` says how clients merge the item table they download with their own, for any method that downloads one.
+    """
     options = dict(settings or {}) | options
+    merge = options.pop("merge", merge)
     kind = find(name)
-    own_merge = "merge" in kind.Config.model_fields
-    if own_merge and merge is not None:
+    if merge is not None:
+        check_merge(merge)
         options["merge"] = merge
-    merging = None if own_merge else _merge_settings(merge, options)
+        kind = kind if "merge" in kind.Config.model_fields else merged(kind)
+    for key in MergeSettings.model_fields.keys() & options.keys() - kind.Config.model_fields.keys():
+        raise ConfigError(f"{key} has no effect on {name} unless clients merge; add merge=elastic or leave it out.")
     known = {} if any(key in options for key in kind.defining) else tuned(name, protocol, data)
     rounds = known.pop("rounds", None)
     for key in options:
         if key not in kind.Config.model_fields:
             raise ConfigError(unknown(f"setting of {name}", key, kind.Config.model_fields))
-    method: Method = kind(kind.configure(known | options))
+    method = kind(kind.configure(known | options))
     if rounds is not None:
         method.rounds = int(rounds)
-    return method if merging is None else Merged(method, merging)
+    return method
 
 
-def rebuild(name: str, config: dict[str, Any]) -> Method:
+def rebuild(name: str, config: dict[str, Any]) -> Recommender:
     """The method of a saved run from its name and described config."""
-    base, sign, _ = name.partition("+")
-    kind = find(base)
-    if not sign:
-        return kind(kind.configure(config))
-    own = {key: value for key, value in config.items() if key != "merge"}
-    return Merged(kind(kind.configure(own)), MergeSettings(**config["merge"]))
+    base, merges, _ = name.partition("+")
+    kind = merged(find(base)) if merges else find(base)
+    return kind(kind.configure(config))

@@ -9,6 +9,7 @@ sqrt(d/r).
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -22,12 +23,14 @@ from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.fit import Optimizer, take_rows
+from fedrec.local.fit import Optimizer, Step, take_rows
+from fedrec.local.low_rank import LowRank
 from fedrec.parts.aggregation import add_rows, step_rows
-from fedrec.parts.low_rank import Projection, draw_projection, fit_low_rank
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
+
+Projection = Literal["orthogonal", "gaussian", "row_normalised"]
 
 
 class CoLRConfig(LearnedConfig):
@@ -100,11 +103,10 @@ class CoLR(SumMethod):
         items = tensor(payload, "items")
         base, user = take_rows(items, samples), private["user"].clone()
         low = base.new_zeros(*samples.rows.shape, c.rank)
-        loss = fit_low_rank(
-            user, base, low, self._projection(tensor(payload, "projection")[0]), samples,
-            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
-            per_row=(c.averaging or ("row" if c.optimizer == "sgd" else "batch")) == "row", l2=c.l2,
-        )  # fmt: skip
+        per_row = (c.averaging or ("row" if c.optimizer == "sgd" else "batch")) == "row"
+        problem = LowRank(self._projection(tensor(payload, "projection")[0]), per_row, c.l2)
+        params, steps = {"user": user, "base": base, "low": low}, [Step(("user", "low"), c.lr, c.optimizer)]
+        loss = problem.train(params, samples, c.schedule, steps)
         private["user"] = user
         rows = RowUpdate(samples.rows, samples.row_counts, low, items.shape[1])
         if c.upload == "touched":
@@ -142,3 +144,20 @@ class CoLR(SumMethod):
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest table."""
         return dot(private["user"], tensor(payload, "items"))
+
+
+def draw_projection(key: Tensor, rank: int, dim: int, kind: Projection) -> Tensor:
+    """The projection B [rank, dim] of a stream ``key`` [1], float32 on the key's device.
+
+    ``orthogonal`` is the polar factor of a Gaussian matrix times sqrt(d/r), so that B B' = (d/r) I.
+    """
+    # On the CPU, so that all devices use the same numbers.
+    values = streams.normal(key.cpu(), torch.arange(rank * dim)).view(rank, dim)
+    if kind == "orthogonal":
+        left, _, right = torch.linalg.svd(values, full_matrices=False)
+        values = left @ right * math.sqrt(dim / rank)
+    elif kind == "gaussian":
+        values = values / math.sqrt(rank)
+    else:
+        values = values / values.norm(dim=1, keepdim=True)
+    return values.to(key.device, torch.float32)

@@ -8,7 +8,8 @@ clients' tables (Eq. 13). ``variant`` sets all points in which the paper and the
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -21,9 +22,10 @@ from fedrec.federation.payload import Payload, State, Table, Upload, table, tens
 from fedrec.federation.store import ClientState, select
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.fit import Step, fit, fit_mf, take_rows
-from fedrec.parts import merging
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Schedule, Step, take_rows
 from fedrec.parts import similarity as alike
+from fedrec.parts.merger import ADAPTER, Merger, MergeSettings
 from fedrec.parts.scorers import dot
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -52,7 +54,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class FedEMConfig(LearnedConfig):
+class FedEMConfig(MergeSettings, LearnedConfig):
     """Settings of FedEM; the settings of its tables are the defaults."""
 
     epochs: int = Field(10, ge=1)
@@ -62,16 +64,9 @@ class FedEMConfig(LearnedConfig):
     """All clients start from the same user vector and adapter."""
     variant: Literal["paper", "code"] = "paper"
     """Sets the options below as the paper describes the method or as the released code runs; any can be overridden."""
-    merge: merging.Mode = "elastic"
-    """replace (SR), static (SM), dynamic (DM), elastic (EM), or none (no federation)."""
-    rho: float = Field(0.5, ge=0, le=1)
-    """Weight of the downloaded table under static merging."""
-    dynamic_pool: merging.Pool = "items"
-    """Dynamic merging: mean of the adapter over all items, or the adapter of the mean row."""
-    adapter_hidden: tuple[Annotated[int, Field(ge=1)], ...] = (16, 8)
-    adapter_lr: float | None = Field(None, gt=0)
+    adapter_lr: float | None = Field(None, gt=0)  # type: ignore[assignment]
     """beta; by default ``lr``."""
-    adapter_epochs: int | None = Field(None, ge=1)
+    adapter_epochs: int | None = Field(None, ge=1)  # type: ignore[assignment]
     """Length of the adapter phase; by default ``epochs``."""
     alpha: float = Field(0.9, ge=0)
     agg: Literal["both", "mean", "similarity"] = "both"
@@ -89,6 +84,11 @@ class FedEMConfig(LearnedConfig):
     pca_sign: alike.Sign = "fixed"
     weights: alike.Weights = "scaled"
     early_stop_tol: float = Field(0.0, ge=0)
+
+    @property
+    def schedule(self) -> Schedule:
+        """With early stop."""
+        return Schedule(self.epochs, self.batch_size, self.early_stop_tol)
 
     @model_validator(mode="before")
     @classmethod
@@ -115,23 +115,20 @@ class FedEM(Method):
     uploaded = "item table (m x d)"
     server_keeps = "one item table (m x d) per aggregated client"
     Config = FedEMConfig
+    telling = ("variant", "merge")
     config: FedEMConfig
 
     @classmethod
     def kind_for(cls, config: MethodConfig) -> type[Self]:
         """With plain means the server needs sums only, with similarities every table."""
-        plain: Any = MeanFedEM if isinstance(config, FedEMConfig) and config.agg == "mean" else SimilarFedEM
-        return plain
+        kind: Any = MeanFedEM if isinstance(config, FedEMConfig) and config.agg == "mean" else SimilarFedEM
+        chosen: type[Self] = kind
+        return chosen
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Layers of the adapter."""
-        return merging.adapter_widths(self.config.dim, self.config.adapter_hidden)
-
-    @property
-    def adapts(self) -> bool:
-        """Whether clients have adapters at all."""
-        return self.config.merge in ("dynamic", "elastic")
+    def merger(self) -> Merger:
+        """Merging of the item table."""
+        return Merger(self.config, self.config.dim)
 
     def server_state(self, task: Task) -> State:
         """No tables yet; ``uploads`` marks the clients drawn to upload in the coming round."""
@@ -161,11 +158,9 @@ class FedEM(Method):
             "user": task.client_normal(clients, c.dim, std=c.init_std, common=c.common_init),
             "items": self._start(task).expand(len(clients), -1, -1),
         }
-        if self.adapts:
-            who = torch.zeros(1, dtype=torch.int64) if c.common_init else clients.cpu()
-            keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, who), 1)
-            theta = merging.init_adapters(self.widths, keys)
-            state["adapter"] = theta.expand(len(clients), -1).to(task.device)
+        if self.merger.adapts:
+            theta = self.merger.draw(task, stream=1, clients=None if c.common_init else clients)
+            state[ADAPTER] = theta.expand(len(clients), -1)
         return state
 
     def server_bytes(self, private: int) -> int:
@@ -191,73 +186,48 @@ class FedEM(Method):
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
         """Merge, then train locally (section 3 of the paper); the order of both is the variant's."""
-        c = self.config
+        c, merger = self.config, self.merger
         user = private["user"].clone()
         server = tensor(payload, "items") if "items" in payload else None
-        theta = private["adapter"].clone() if self.adapts else None
+        theta = private[ADAPTER].clone() if merger.adapts else None
         if server is not None:
             if theta is not None and c.adapter_schedule == "before":
                 self._adapter_phase(private, theta, user, server, samples)
-            private["items"] = self._merged(private["items"], server, theta)
+            private["items"] = merger.merged(private["items"], server, theta)
         block = private.take("items", samples)
-        if (
-            server is not None
-            and theta is not None
-            and (c.adapter_schedule == "interleaved" or c.train_through_adapter)
-        ):
+        looks_through = c.adapter_schedule == "interleaved" or c.train_through_adapter
+        if server is not None and theta is not None and looks_through:
             loss = self._train_with_adapter(theta, user, block, take_rows(server, samples), samples)
         else:
-            loss = fit_mf(
-                user, block, samples,
-                epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer, early_stop_tol=c.early_stop_tol,
-            )  # fmt: skip
+            steps = [Step(("user", "block"), c.lr, c.optimizer)]
+            loss = MatrixFactorisation().train({"user": user, "block": block}, samples, c.schedule, steps)
         private.put("items", samples, block)
-        private["user"] = user
-        if theta is not None:
-            private["adapter"] = theta
+        private.write({"user": user} if theta is None else {"user": user, ADAPTER: theta})
         if c.merge == "none" or not bool(tensor(payload, "upload")[0]):
             return {}, loss
         items = private["items"]
         # The merged table carries earlier training, so only the download, or the common start, is known to the server.
         return {"items": Table(items, server if server is not None else self._start(task).expand_as(items))}, loss
 
-    def _merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
-        c = self.config
-        return merging.merge(c.merge, local, server, theta=theta, widths=self.widths, rho=c.rho, pool=c.dynamic_pool)
-
     def _adapter_phase(
-        self, clients: ClientState, theta: Tensor, user: Tensor, server: Tensor, samples: Samples
+        self, private: ClientState, theta: Tensor, user: Tensor, server: Tensor, samples: Samples
     ) -> None:
         """Eq. 11: only the adapter moves, through the merged rows."""
-        c = self.config
-        pool = merging.pool_rows(c.dynamic_pool, clients["items"], server) if c.merge == "dynamic" else None
-        merging.fit_adapter(
-            theta, user, clients.take("items", samples), take_rows(server, samples), samples,
-            widths=self.widths, epochs=c.adapter_epochs or c.epochs, batch_size=c.batch_size,
-            lr=c.adapter_lr or c.lr, early_stop_tol=c.early_stop_tol, pool=pool,
-        )  # fmt: skip
+        c, rows = self.config, (private.take("items", samples), take_rows(server, samples))
+        schedule, tables = replace(c.schedule, epochs=c.adapter_epochs or c.epochs), (private["items"], server)
+        self.merger.adapt(theta, {"user": user}, rows, samples, schedule, c.adapter_lr or c.lr, tables=tables)
 
     def _train_with_adapter(
         self, theta: Tensor, user: Tensor, block: Tensor, server: Tensor, samples: Samples
     ) -> Tensor:
+        """The released code's order: in every batch a step on the adapter before the one on user and rows."""
         c = self.config
-        beta = c.adapter_lr or c.lr
-        if c.adapter_schedule == "interleaved" and c.train_through_adapter:
-            return merging.fit_interleaved(
-                theta, user, block, server, samples,
-                widths=self.widths, epochs=c.epochs, batch_size=c.batch_size,
-                lr=c.lr, adapter_lr=beta, early_stop_tol=c.early_stop_tol,
-            )  # fmt: skip
-        through = merging.adapter_loss(self.widths)
-        if c.adapter_schedule == "before":
-            steps = [Step(("user", "local"), c.lr)]
-        else:
-            steps = [Step(("adapter",), beta), Step(("user", "local"), c.lr, loss=merging.plain_loss)]
-        params = {"adapter": theta, "user": user, "local": block, "server": server}
-        return fit(
-            params, through, samples,
-            epochs=c.epochs, batch_size=c.batch_size, steps=steps, early_stop_tol=c.early_stop_tol,
-        )  # fmt: skip
+        plain = None if c.train_through_adapter else MatrixFactorisation(rows="local").loss
+        steps = [Step(("user", "local"), c.lr, loss=plain)]
+        if c.adapter_schedule == "interleaved":
+            steps.insert(0, Step((ADAPTER,), c.adapter_lr or c.lr))
+        params = {ADAPTER: theta, "user": user, "local": block, "server": server}
+        return self.merger.adapter.train(params, samples, c.schedule, steps)
 
     def _next(self, task: Task, server: State, round: int, slot: Tensor, tables: Tensor | None) -> State:
         """The server's state with new tables, and who uploads next."""
@@ -268,8 +238,8 @@ class FedEM(Method):
         """p_u . q_i with the merged table where the client has a server table, else with its own."""
         items = private["items"]
         if "items" in payload:
-            theta = private["adapter"] if self.adapts else None
-            items = self._merged(items, tensor(payload, "items"), theta)
+            theta = private[ADAPTER] if self.merger.adapts else None
+            items = self.merger.merged(items, tensor(payload, "items"), theta)
         return dot(private["user"], items)
 
 

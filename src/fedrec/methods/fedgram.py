@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.errors import ConfigError
-from fedrec.federation.config import MethodConfig
+from fedrec.federation.config import MethodConfig, PartialConfig
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Payload, State, Upload, tensor
@@ -30,7 +30,7 @@ from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 
-class FedGramConfig(MethodConfig):
+class FedGramConfig(PartialConfig):
     """Settings of FedGram."""
 
     lam: float = Field(500.0, gt=0)
@@ -139,11 +139,6 @@ class FedGram(SumMethod):
             owners, counts = owners[place < most], counts.clamp(max=most)
         return owners, items, row_scale(counts)[owners]
 
-    @property
-    def participation(self) -> float:
-        """Share of clients that take part in a round."""
-        return self.config.participation
-
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """Counts of items or of pairs of items."""
         for kind in upload.parts:
@@ -203,35 +198,39 @@ class FedGram(SumMethod):
 
     def _noised(self, task: Task, total: Tensor, kind: str, round: int) -> Tensor:
         """The sum with noise that all clients could add together, each a share of the variance."""
-        if self.config.epsilon is None:
+        if (epsilon := self.config.epsilon) is None:
             return total
         key = task.common_key(streams.Purpose.NOISE, round).to(total.device)
         blocks = torch.split(torch.arange(len(total), device=total.device), 1 << 22)
         noise = torch.cat([streams.normal(key, block).float() for block in blocks])
-        return total + noise * self._noise_std(kind)
+        return total + noise * self._noise_std(kind, epsilon)
 
-    def _noise_std(self, kind: str) -> float:
+    @property
+    def _releases(self) -> int:
+        """How many noisy sums the server sees: pairs of items, and items before where some are chosen."""
+        return 1 if self.config.top_items is None else 2
+
+    def _noise_std(self, kind: str, epsilon: float) -> float:
         """Noise multiplier times the L2 norm of the largest contribution (adding or removing one client)."""
-        most, releases = self.config.n_max, 1 if self.config.top_items is None else 2
+        most = self.config.n_max or 0  # which epsilon needs
         if kind == "counts":
             sensitivity = float(most**0.5)
         else:  # upper triangle of x x': n(n+1)/2 ones, or that many values 1/n, whose norm is at most 1
             sensitivity = 1.0 if self.config.normalise else float((most * (most + 1) / 2) ** 0.5)
-        return sensitivity * noise_multiplier(self.config.epsilon, self.config.delta, releases)
+        return sensitivity * noise_multiplier(epsilon, self.config.delta, self._releases)
 
     def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Items in the model and, with noise, what the accountant says."""
         found: dict[str, Any] = {"items_modelled": len(server["items"])}
-        if self.config.epsilon is None:
+        if (epsilon := self.config.epsilon) is None:
             return found
-        releases = 1 if self.config.top_items is None else 2
-        z = noise_multiplier(self.config.epsilon, self.config.delta, releases)
-        spent = spent_epsilon(z, self.config.delta, releases)
+        z = noise_multiplier(epsilon, self.config.delta, self._releases)
+        spent = spent_epsilon(z, self.config.delta, self._releases)
         return found | {
             "epsilon": spent,
             "delta": self.config.delta,
             "noise_multiplier": z,
-            "noise_std": self._noise_std("gram"),
+            "noise_std": self._noise_std("gram", epsilon),
             "verdict": f"what the server sees is (epsilon {spent:.4g}, delta {self.config.delta:g}) differentially private "
             "for adding or removing one client, if the sum is secure and every client contributes its history once",
         }

@@ -15,7 +15,9 @@ from fedrec.federation.payload import Payload, State, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.fit import Batch, Params, fit_mf, mf_loss
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.problem import LocalProblem
 from fedrec.parts.aggregation import Rule
 from fedrec.parts.scorers import dot
 from fedrec.parts.table_method import AveragedTableMethod
@@ -55,17 +57,13 @@ class FedMF(AveragedTableMethod):
         std = self.config.user_init_std or self.config.init_std
         return {"user": task.client_normal(clients, self.config.dim, std=std, common=self.config.common_init)}
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def problem(self, round: int) -> LocalProblem:
         """Eq. 2 of FedEM."""
-        return mf_loss(params, batch)
+        return MatrixFactorisation()
 
-    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
-        """Joint steps on the user vector and the touched rows (Eq. 12 of FedEM)."""
-        c = self.config
-        return fit_mf(
-            params["user"], params["block"], samples,
-            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
-        )  # fmt: skip
+    def through_merging(self, adapter: MergingAdapter, round: int) -> LocalProblem:
+        """Adapters look through the same dot product, which is compiled."""
+        return adapter
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest table."""

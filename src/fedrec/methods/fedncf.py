@@ -22,8 +22,8 @@ from fedrec.federation.payload import Payload, State, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.local.fit import Batch, Params, lookup
+from fedrec.local.mlp import FlatMLP, uniform, xavier
 from fedrec.parts.aggregation import NetworkRule, Rule
-from fedrec.parts.mlp import Tower, xavier
 from fedrec.parts.table_method import AveragedTableMethod
 
 PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
@@ -103,22 +103,23 @@ class FedNCF(AveragedTableMethod):
         return [0 if self.config.variant == "mlp" else d, 0 if self.config.variant == "gmf" else d]
 
     @property
-    def tower(self) -> Tower | None:
-        """The perceptron."""
-        return None if self.config.variant == "gmf" else Tower(self.config.widths)
+    def tower(self) -> FlatMLP | None:
+        """The perceptron up to its last hidden units."""
+        return None if self.config.variant == "gmf" else FlatMLP(self.config.widths)
 
     @property
     def pieces(self) -> list[int]:
         """Lengths in the flat network: perceptron, then the output layer for the product, for the perceptron, its bias."""
         hidden = 0 if self.tower is None else self.tower.widths[-1]
-        return [self.tower.n_parameters if self.tower else 0, self.columns[0], hidden, 1]
+        return [self.tower.size if self.tower else 0, self.columns[0], hidden, 1]
 
     def server_state(self, task: Task) -> State:
         """Random item table, Xavier weights and zero biases."""
         rng = task.generator()
         items = task.normal(task.n_items, self.table_dim, std=self.config.init_std, generator=rng)
-        layers = [] if self.tower is None else [self.tower.init(rng)]
-        network = torch.cat([*layers, xavier(sum(self.pieces[1:3]), 1, rng), torch.zeros(1)])
+        layers = [] if self.tower is None else [self.tower.draw(xavier, rng)]
+        n = sum(self.pieces[1:3])
+        network = torch.cat([*layers, uniform(n, xavier(n, 1), rng), torch.zeros(1)])
         return {"items": items, "network": network.to(task.device)}
 
     def client_state(self, task: Task, clients: Tensor) -> State:
@@ -135,7 +136,8 @@ class FedNCF(AveragedTableMethod):
         if self.columns[0]:  # h . (p (.) q) = (h (.) p) . q
             total = total + (rows_product @ (of_product * user_product)[:, :, None]).squeeze(2)
         if self.tower is not None:
-            total = total + (self.tower(layers, user_tower, rows_tower) @ of_units[:, :, None]).squeeze(2)
+            units = self.tower.paired(layers, user_tower, rows_tower).relu()
+            total = total + (units @ of_units[:, :, None]).squeeze(2)
         return total
 
     def loss(self, params: Params, batch: Batch) -> Tensor:

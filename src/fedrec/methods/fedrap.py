@@ -8,7 +8,7 @@ tables apart and C to be sparse: BCE - lambda * mean (D - C)^2 + mu * mean |C| o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,8 +23,9 @@ from fedrec.federation.payload import Part, Payload, RowUpdate, State, Upload, t
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.cpu.linear import train_additive
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
+from fedrec.local.fit import Params, Schedule, Step, put_rows, take_rows
+from fedrec.local.linear import AdditiveTables
+from fedrec.local.problem import LocalProblem
 from fedrec.parts.aggregation import add_rows, step_rows
 from fedrec.parts.linear import init_unit, unit_logits
 from fedrec.parts.table_method import TableMethod
@@ -72,6 +73,11 @@ class FedRAPConfig(LearnedConfig):
     """Whether the score unit has a bias."""
     soft_threshold: float = Field(0.0, ge=0)
     """Entries of the uploaded table move towards 0 by this much, which makes C truly sparse."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """With early stop."""
+        return Schedule(self.epochs, self.batch_size, self.early_stop_tol)
 
     @model_validator(mode="after")
     def _stable(self) -> FedRAPConfig:
@@ -136,39 +142,24 @@ class FedRAP(TableMethod, SumMethod):
         return now * c.lam, now * c.mu * (c.norm == "l1"), now * c.mu * (c.norm == "l2")
 
     def private_params(self, private: ClientState, samples: Samples) -> Params:
-        """The score unit, the touched rows of D, the weights of the round, and what weight decay leaves of a row."""
+        """The score unit, the touched rows of D, and what weight decay leaves of a row."""
         scale = private["scale"]
         return {
             "unit": private["unit"].clone(),
             "personal": private.take("personal", samples) * scale[:, None, None],
-            "weights": torch.tensor(self.weights(samples.round), device=scale.device).expand(len(scale), -1),
             "shrunk": torch.ones_like(scale),
         }
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def problem(self, round: int) -> LocalProblem:
         """BCE - lambda * mean (D - C)^2 + mu * norm of C, means over samples and columns."""
-        own, common = lookup(params["personal"], batch.slots), lookup(params["block"], batch.slots)
-        apart, l1, l2 = params["weights"].unbind(1)
-        value = batch.bce(unit_logits(params["unit"], own + common))
-        value = value - apart * batch.mean((own - common).square().mean(2))
-        return value + l1 * batch.mean(common.abs().mean(2)) + l2 * batch.mean(common.square().mean(2))
+        return AdditiveTables(*self.weights(round))
 
-    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
-        """Joint steps on the unit and the touched rows of both tables, with early stop."""
+    def steps(self, samples: Samples, round: int) -> Sequence[Step]:
+        """One joint step on the unit and the touched rows of both tables."""
         c = self.config
         now = c.decay_rate**round
-        options = {"epochs": c.epochs, "batch_size": c.batch_size, "early_stop_tol": c.early_stop_tol}
-        if params["block"].device.type == "cpu":
-            apart, l1, l2 = self.weights(round)
-            return train_additive(
-                params["unit"], params["personal"], params["block"], params["shrunk"], samples,
-                lr=c.lr * now, lr_rows=c.lr_args * now, lr_decay=c.step_decay, weight_decay=c.l2,
-                apart=apart, l1=l1, l2=l2, **options,
-            )  # fmt: skip
         rates = {"unit": c.lr * now} | dict.fromkeys(("personal", "block", "shrunk"), c.lr_args * now)
-        step = Step(tuple(rates), rates, "sgd", weight_decay=c.l2, lr_decay=c.step_decay)
-        # A parameter without gradient feels weight decay alone: it tells what became of untouched rows.
-        return fit(params, lambda p, b: self.loss(p, b) + 0 * p["shrunk"], samples, steps=[step], **options)
+        return [Step(tuple(rates), rates, "sgd", weight_decay=c.l2, lr_decay=c.step_decay)]
 
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int

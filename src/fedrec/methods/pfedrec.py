@@ -16,8 +16,9 @@ from fedrec.federation.config import LearnedConfig
 from fedrec.federation.payload import Payload, RowUpdate, State, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
-from fedrec.local.cpu.linear import train_linear
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, take_rows
+from fedrec.local.fit import Step, take_rows
+from fedrec.local.linear import LinearUnit
+from fedrec.local.problem import LocalProblem
 from fedrec.parts.aggregation import Rule
 from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
 from fedrec.parts.table_method import AveragedTableMethod
@@ -52,6 +53,7 @@ class PFedRec(AveragedTableMethod):
     Config = PFedRecConfig
     config: PFedRecConfig
     private_names = ("unit",)
+    table_view = "global"
 
     @property
     def rule(self) -> Rule:
@@ -64,9 +66,9 @@ class PFedRec(AveragedTableMethod):
         items = self.server_state(task)["items"]
         return {"unit": unit, "own": unit_logits(unit[:1], items[None]).expand(len(clients), -1)}
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
+    def problem(self, round: int) -> LocalProblem:
         """Eq. 7 as a mean over the batch."""
-        return batch.bce(unit_logits(params["unit"], lookup(params["block"], batch.slots)))
+        return LinearUnit()
 
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
@@ -76,12 +78,8 @@ class PFedRec(AveragedTableMethod):
         unit, block = private["unit"].clone(), take_rows(table, samples)
         start = block.clone()
         lr_item = c.lr * table.shape[1] * c.lr_eta if c.lr_item is None else c.lr_item
-        options = {"epochs": c.epochs, "batch_size": c.batch_size}
-        if block.device.type == "cpu":
-            loss = train_linear(unit, block, samples, lr=c.lr, lr_item=lr_item, **options)
-        else:
-            steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
-            loss = fit({"unit": unit, "block": block}, self.loss, samples, steps=steps, **options)
+        steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
+        loss = self.problem(round).train({"unit": unit, "block": block}, samples, c.schedule, steps)
         # The tuned table is used with this unit only, and both change together: its scores are all that is needed.
         private.write({"unit": unit, "own": tuned_scores(unit, table, samples, block)})
         return {"items": RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss
@@ -97,8 +95,4 @@ class PFedRec(AveragedTableMethod):
 
     def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """Scores with the client's tuned table (``own``) or the newest average (``global``)."""
-        return private["own"] if view == "own" else self.table_scores(task, private, payload)
-
-    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
-        """Scores with the downloaded table."""
-        return unit_logits(private["unit"], tensor(payload, "items"))
+        return private["own"] if view == "own" else unit_logits(private["unit"], tensor(payload, "items"))

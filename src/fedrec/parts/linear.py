@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedrec.federation.task import Task
 from fedrec.local.fit import put_rows
-from fedrec.parts.merging import init_adapters
+from fedrec.local.mlp import FlatMLP
 from fedrec.parts.scorers import dot
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -19,7 +19,7 @@ from fedrec.sampling.samples import Samples
 def init_unit(task: Task, clients: Tensor, dim: int, *, bias: bool = True) -> Tensor:
     """One draw from U(-1/sqrt(d), 1/sqrt(d)) that all clients share, [c, d + 1]."""
     keys = streams.keys(task.seed, streams.Purpose.INIT, 0, torch.zeros(1, dtype=torch.int64))
-    unit = init_adapters((dim, 1), keys)[:, : dim + bias]
+    unit = FlatMLP((dim, 1)).draw_each(keys)[:, : dim + bias]
     return unit.expand(len(clients), -1).to(task.device)
 
 

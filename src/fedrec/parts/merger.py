@@ -1,4 +1,4 @@
-"""How clients merge: the settings, the adapters, their training, and the merged table, for every method that merges.
+"""How clients merge, for every method that does: settings, adapters and their training, and an own table to merge with.
 
 Chen, Zhang, Zhang, Luo, Li, "Breaking the Aggregation Bottleneck in Federated Recommendation: A Personalized
 Model Merging Approach", AAAI 2026, Eq. 9-11.
@@ -6,37 +6,42 @@ Model Merging Approach", AAAI 2026, Eq. 9-11.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
-from fedrec.parts import merging
+from fedrec.local.adapters import MergingAdapter, adapter_widths
+from fedrec.local.fit import Batch, Params, Schedule, Step, lookup
+from fedrec.local.problem import LocalProblem
+from fedrec.parts.merging import Mode, Pool, merge, pool_rows
 from fedrec.sampling import streams
+from fedrec.sampling.samples import Samples
 
-OWN, STARTED, ADAPTER = "own_table", "started", "adapter"
+OWN, STARTED, ADAPTER = "own_table", "own_table_started", "adapter"
 
 
 class MergeSettings(BaseModel):
     """How a client merges the item table it downloads with the one it has."""
 
-    merge: merging.Mode = "elastic"
+    merge: Mode = "elastic"
     """replace (SR), static (SM), dynamic (DM), elastic (EM), or none (clients keep their own table)."""
     rho: float = Field(0.5, ge=0, le=1)
     """Weight of the downloaded table under static merging."""
-    dynamic_pool: merging.Pool = "items"
+    dynamic_pool: Pool = "items"
     """Dynamic merging: mean of the adapter over all items, or the adapter of the mean row."""
     adapter_hidden: tuple[Annotated[int, Field(ge=1)], ...] = (16, 8)
     """Hidden layers of the adapter."""
-    adapter_lr: float | None = Field(0.1, gt=0)
+    adapter_lr: float = Field(0.1, gt=0)
     """Learning rate of the adapter (beta)."""
-    adapter_epochs: int | None = Field(10, ge=1)
+    adapter_epochs: int = Field(10, ge=1)
     """Epochs of the adapter phase."""
 
 
@@ -46,3 +51,97 @@ class Merger:
 
     settings: MergeSettings
     dim: int
+
+    @property
+    def adapts(self) -> bool:
+        """Whether clients have adapters at all."""
+        return self.settings.merge in ("dynamic", "elastic")
+
+    @property
+    def adapter(self) -> MergingAdapter:
+        """The local problem that trains an adapter, and its network."""
+        return MergingAdapter(adapter_widths(self.dim, self.settings.adapter_hidden))
+
+    def draw(self, task: Task, *, stream: int, clients: Tensor | None = None) -> Tensor:
+        """Initial adapters U(+-1/sqrt(fan in)) of these clients, [c, P], or one for all, [1, P]."""
+        who = torch.zeros(1, dtype=torch.int64) if clients is None else clients.cpu()
+        keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, who), stream)
+        return self.adapter.network.draw_each(keys).to(task.device)
+
+    def adapt(
+        self,
+        theta: Tensor,
+        params: Params,
+        rows: tuple[Tensor, Tensor],
+        samples: Samples,
+        schedule: Schedule,
+        lr: float,
+        *,
+        tables: tuple[Tensor, Tensor],
+        through: LocalProblem | None = None,
+    ) -> None:
+        """The adapter phase (Eq. 11): train ``theta`` in place, and nothing else, through merged rows.
+
+        ``rows`` are the touched local and server rows [c, R, d], ``tables`` the whole tables, which dynamic merging looks
+        at. The loss is that of ``user . row`` from ``params``, unless the problem is another one.
+        """
+        work = params | {"adapter": theta, "local": rows[0], "server": rows[1]}
+        if self.settings.merge == "dynamic":
+            work["pool_local"], work["pool_server"] = pool_rows(self.settings.dynamic_pool, *tables)
+        (through or self.adapter).train(work, samples, schedule, [Step(("adapter",), lr)])
+
+    def merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
+        """The table a client goes on with (Eq. 9-10)."""
+        s = self.settings
+        widths = self.adapter.widths
+        return merge(s.merge, local, server, theta=theta, widths=widths, rho=s.rho, pool=s.dynamic_pool)
+
+
+@dataclass(frozen=True)
+class MergedSamples(LocalProblem):
+    """A method's own loss on merged rows, merged sample by sample: they take the place of its ``block``."""
+
+    adapter: MergingAdapter
+    problem: LocalProblem
+    row_names: Sequence[str] = ()
+    """Parameters with a row for each touched one, as the block has."""
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Each client's mean loss."""
+        local, server = lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
+        rows = self.adapter.merged_rows(params, local, server)
+        own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)  # each sample has a row of its own
+        rowwise = {name: lookup(params[name], batch.slots) for name in self.row_names}
+        return self.problem.loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
+
+
+@dataclass(frozen=True)
+class MergedBlock(LocalProblem):
+    """A method's own loss on the merged block of touched rows, for models that look at the block as a whole."""
+
+    adapter: MergingAdapter
+    problem: LocalProblem
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Each client's mean loss."""
+        block = self.adapter.merged_rows(params, params["local"], params["server"])
+        return self.problem.loss(params | {"block": block}, batch)
+
+
+def empty_table(task: Task, clients: int, columns: int) -> State:
+    """An own table of each client, which the first download fills."""
+    return {
+        OWN: torch.zeros(1, task.n_items, columns, device=task.device).expand(clients, -1, -1),
+        STARTED: torch.zeros(clients, dtype=torch.bool, device=task.device),
+    }
+
+
+def own_table(private: ClientState, server: Tensor) -> Tensor:
+    """The client's own table, as wide as the download, or at first the download itself."""
+    return torch.where(private[STARTED][:, None, None], private[OWN][..., : server.shape[2]], server)
+
+
+def keep_table(private: ClientState, table: Tensor) -> None:
+    """Remember a table after training; columns beyond its own are 0."""
+    private[OWN] = pad(table, (0, private[OWN].shape[2] - table.shape[2]))
+    private[STARTED] = torch.ones_like(private[STARTED])

@@ -6,7 +6,6 @@ parameters and its loss, and nothing else is needed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -18,8 +17,11 @@ from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.fit import Batch, Params, Step, fit, take_rows
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.fit import Batch, Params, Step, take_rows
+from fedrec.local.problem import LocalProblem, LossOnly
 from fedrec.parts.aggregation import NetworkRule, Rule, add_mean, add_rows, step_mean, step_rows
+from fedrec.parts.merger import MergedSamples
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
@@ -35,6 +37,8 @@ class TableMethod(Method):
     """Private state that is trained beside the rows."""
     row_names: ClassVar[tuple[str, ...]] = ()
     """Those of ``private_params`` that hold a row for each touched one [c, R, d], as the block does."""
+    table_view: ClassVar[str | None] = None
+    """The view that scores with the downloaded table, of methods whose ``scores`` may use another one."""
     shared_names: tuple[str, ...] = ()
     """Parameters of the download beside the table; trained with the rows, and their changes uploaded."""
 
@@ -43,9 +47,17 @@ class TableMethod(Method):
         """Columns of the table."""
         return self.config.dim
 
-    @abstractmethod
+    def problem(self, round: int) -> LocalProblem:
+        """What clients train in a round; ``loss`` by autograd unless a method names a problem that is compiled."""
+        return LossOnly(self.loss)
+
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean loss per client [c] from the private parameters and ``block``, the touched rows."""
+        raise NotImplementedError(f"{type(self).__name__} needs a loss, or a problem that has one")
+
+    def through_merging(self, adapter: MergingAdapter, round: int) -> LocalProblem:
+        """What a merging adapter is trained on: this method's own loss on merged rows."""
+        return MergedSamples(adapter, self.problem(round), self.row_names)
 
     def server_state(self, task: Task) -> State:
         """Item table N(0, init_std^2)."""
@@ -66,11 +78,7 @@ class TableMethod(Method):
 
     def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
         """Train ``params`` in place; returns the losses [c]."""
-        c = self.config
-        return fit(
-            params, self.loss, samples,
-            epochs=c.epochs, batch_size=c.batch_size, steps=self.steps(samples, round),
-        )  # fmt: skip
+        return self.problem(round).train(params, samples, self.config.schedule, self.steps(samples, round))
 
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
@@ -85,10 +93,6 @@ class TableMethod(Method):
         private.write({name: params[name] for name in self.private_names})
         parts: Payload = {name: params[name] - tensor(payload, name) for name in self.shared_names}
         return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])} | parts, loss
-
-    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
-        """Scores [c, m] with the table in ``payload``, for methods whose ``scores`` may use another one."""
-        return self.scores(task, private, payload)
 
 
 class AveragedTableMethod(TableMethod, SumMethod):

@@ -18,6 +18,11 @@ SECOND = np.uint64(0x94D049BB133111EB)
 SHUFFLE = np.uint64(0)  # the value of ``Purpose.SHUFFLE``; compiled code reads no enums
 
 
+def stream_of(seed: int, round: int) -> tuple[np.uint64, int]:
+    """Seed and round as compiled code takes them; a negative seed wraps around, as it does in torch."""
+    return np.uint64(seed & 0xFFFFFFFFFFFFFFFF), round
+
+
 @compiled
 def mix(x: Any) -> Any:
     """Hash one uint64 (a bijection)."""
@@ -51,13 +56,18 @@ def below(key: Any, index: Any, n: Any) -> Any:
 
 
 @compiled
+def order_scratch(n: int) -> Any:
+    """Room for an order of up to n samples and what ``epoch_order`` needs beside it."""
+    return np.empty(n, np.int32), np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty((4, 256), np.int64)
+
+
+@compiled
 def epoch_order(
     seed: Any, round: Any, client: Any, epoch: Any, n: Any, order: Any, packed: Any, spare: Any, starts: Any
 ) -> None:
     """Fill ``order[:n]`` with the permutation in which a client visits its samples in one epoch.
 
-    It is the stable argsort of 32-bit keys, by a radix sort. Scratch: ``packed`` and ``spare`` are
-    uint64 of at least n elements, ``starts`` is int64 of shape [4, 256].
+    It is the stable argsort of 32-bit keys, by a radix sort; the other arrays are scratch, see ``order_scratch``.
     """
     key = child(client_key(seed, SHUFFLE, round, client), epoch)
     starts[:, :] = 0
@@ -90,9 +100,7 @@ def fill_orders(
 ) -> None:
     """Fill row c of ``orders`` with the epoch order of ``clients[c]``, for c = first..last-1."""
     width = orders.shape[1]
-    packed = np.empty(width, np.uint64)
-    spare = np.empty(width, np.uint64)
-    starts = np.empty((4, 256), np.int64)
+    _, packed, spare, starts = order_scratch(width)
     for c in range(first, last):
         epoch_order(seed, round, clients[c], epoch, counts[c], orders[c], packed, spare, starts)
         for i in range(counts[c], width):

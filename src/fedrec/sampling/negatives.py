@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrec.compute import dispatch as gpu_dispatch
+from fedrec.compute import dispatch
 from fedrec.compute.cpu import for_clients
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
 from fedrec.sampling import streams
 from fedrec.sampling.cpu_negatives import draw_range
+from fedrec.sampling.cpu_streams import stream_of
 from fedrec.sampling.samples import Samples
 from fedrec.sampling.streams import Purpose
 
@@ -25,16 +26,15 @@ class Sampler:
     """Draws samples of any cohort; holds the view's arrays on one device."""
 
     def __init__(self, view: TrainingView, device: torch.device | str = "cpu", *, reference: bool = False) -> None:
-        """Move the view to ``device``; ``reference`` draws with torch where the kernel would be used."""
+        """Move the view to ``device``; ``reference`` draws with torch where compiled code would be used."""
         self.view = view
         self.device = torch.device(device)
-        self._compiled = self.device.type == "cpu" and not reference
-        self._on_gpu = gpu_dispatch.enabled(self.device) and not reference
+        self._kind = None if reference else dispatch.compiled_on(self.device)
         self._positive_counts = torch.from_numpy(view.positives.counts)
         self._pools = torch.from_numpy(view.n_items - view.excluded.counts)
-        if self._on_gpu:
+        if self._kind == "gpu":
             self._lists = [(self._there(x.offsets), self._there(x.values)) for x in (view.positives, view.excluded)]
-        elif not self._compiled:
+        elif self._kind is None:
             self._offsets = torch.from_numpy(view.positives.offsets.copy()).to(self.device)
             self._values = torch.from_numpy(view.positives.values.astype(np.int64)).to(self.device)
             # Ascending inside each client, so ascending overall: membership is a binary search.
@@ -48,7 +48,7 @@ class Sampler:
         """Draw ``negatives`` items for every training positive of ``clients`` (int64, any order)."""
         numbers = clients.to("cpu", torch.int64)
         self._check(numbers, negatives)
-        draw = self._draw_compiled if self._compiled else self._draw_gpu if self._on_gpu else self._draw_torch
+        draw = {"cpu": self._draw_cpu, "gpu": self._draw_gpu, None: self._draw_torch}[self._kind]
         return draw(numbers, self._positive_counts[numbers], negatives, seed, round)
 
     def _check(self, clients: Tensor, negatives: int) -> None:
@@ -64,7 +64,7 @@ class Sampler:
                 f"{negatives} distinct ones are needed per positive; lower the number of negatives or filter the data."
             )
 
-    def _draw_compiled(self, clients: Tensor, positives: Tensor, negatives: int, seed: int, round: int) -> Samples:
+    def _draw_cpu(self, clients: Tensor, positives: Tensor, negatives: int, seed: int, round: int) -> Samples:
         view, c = self.view, len(clients)
         counts = positives * (1 + negatives)
         width = int(counts.max()) if c else 0
@@ -74,7 +74,7 @@ class Sampler:
         row_counts = torch.zeros(c, dtype=torch.int64)
         inputs = (clients.numpy(), *_arrays(view.positives), *_arrays(view.excluded), view.n_items, negatives)
         outputs = tuple(out.numpy() for out in (items, labels, slots, rows, row_counts))
-        stream = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF), round)
+        stream = stream_of(seed, round)
         for_clients(lambda first, last: draw_range(first, last, *inputs, *stream, *outputs), counts.numpy(), unit=25)
         rows = rows[:, : int(row_counts.max()) if c else 0].contiguous()
         return Samples(clients, items, labels, slots, counts, rows, row_counts, positives, seed, round)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch
 from fedrec.compute.cpu import for_clients
-from fedrec.sampling.cpu_streams import fill_orders
+from fedrec.sampling.cpu_streams import fill_orders, stream_of
 
 
 class Purpose(IntEnum):
@@ -98,12 +98,11 @@ def epoch_orders(seed: int, round: int, clients: Tensor, epoch: int, counts: Ten
     The first ``counts[c]`` entries are a permutation of 0..counts[c]-1 and padding follows, so that every row
     is a permutation of 0..width-1.
     """
-    if clients.device.type != "cpu":
+    if dispatch.compiled_on(clients.device) != "cpu":
         return sorted_orders(seed, round, clients, epoch, counts, width)
     orders = torch.empty(len(clients), width, dtype=torch.int64)
-    unsigned = np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-    arrays = clients.numpy(), epoch, counts.numpy(), orders.numpy()
-    for_clients(lambda first, last: fill_orders(first, last, unsigned, round, *arrays), counts.numpy(), unit=10)
+    inputs = *stream_of(seed, round), clients.numpy(), epoch, counts.numpy(), orders.numpy()
+    for_clients(lambda first, last: fill_orders(first, last, *inputs), counts.numpy(), unit=10)
     return orders
 
 

@@ -1,4 +1,4 @@
-"""Merging adapters, compiled: the twin of ``fedrec.parts.merging`` for float32 tensors on the CPU.
+"""Merging adapters, compiled: the twin of ``fedrec.local.adapters``.
 
 An adapter is a small multi-layer perceptron, one per client. A batch lies in memory as one row per unit
 (inputs first, the single output last) and one column per sample, so every inner loop runs over samples and
@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrec.compute.cpu import compiled, for_clients
-from fedrec.sampling.cpu_streams import epoch_order
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.cpu.shared import ONE, TWO, ZERO, arrays, corrections, end_epoch, pack
+from fedrec.local.fit import Params, Schedule, Step
+from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
 LANES = 32  # columns are padded to whole vectors: the compiler does what is left over one by one
-ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 
 
 @compiled
@@ -157,10 +158,9 @@ def load(local: Any, server: Any, slots: Any, units: Any, n: int) -> None:
 @compiled
 def adam(value: Any, state: Any, n: int, rate: Any, step: int) -> None:
     """One step of Adam on n elements; ``state`` holds the gradient, which is cleared, and both moments."""
+    # Not the shared step on one number, whose mean rounds differently: published results rest on these bits.
     grad, mean, square = state[0], state[1], state[2]
-    # The corrections in float64, as torch computes them.
-    scale = np.float32(rate / (1.0 - 0.9**step))
-    root = np.float32(1.0 / np.sqrt(1.0 - 0.999**step))
+    scale, root = corrections(rate, step)
     for i in range(n):
         g = grad[i]
         m = np.float32(0.9) * mean[i] + np.float32(0.1) * g
@@ -257,8 +257,7 @@ def train_range(first: int, last: int, model: Any, samples: Any, stream: Any, op
     if pooled:
         net, net_slopes = scratch(n_units, pool_rows), scratch(n_units, pool_rows)
     pool_slots = np.minimum(np.arange(padded(pool_rows)), pool_rows - 1)
-    order, starts = np.zeros(most, np.int32), np.zeros((4, 256), np.int64)
-    packed, spare = np.zeros(most, np.uint64), np.zeros(most, np.uint64)
+    order, packed, spare, starts = order_scratch(most)
     # Gradient and Adam's two moments of every parameter.
     theta_state, user_state = np.zeros((3, theta.shape[1]), np.float32), np.zeros((3, dim), np.float32)
     row_state = np.zeros((3, local.shape[1] * dim if joint else 0), np.float32)
@@ -307,57 +306,34 @@ def train_range(first: int, last: int, model: Any, samples: Any, stream: Any, op
                         adam(user[c], user_state, dim, lr, step)
                         adam(block.reshape(-1), row_state, cells, lr, step)
                 epoch_loss += loss
-            losses[c] = epoch_loss / counts[c]
-            before = total / (counts[c] * max(epoch, 1))
-            total += epoch_loss
-            change = abs(total / (counts[c] * (epoch + 1)) - before)
-            if epoch > 0 and change < tol * abs(before + 1e-5):
+            total, done = end_epoch(losses, c, epoch, counts[c], epoch_loss, total, tol)
+            if done:
                 break
 
 
-def adapter_weights(theta: Tensor, widths: Sequence[int], local: Tensor, server: Tensor) -> Tensor:
+def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
     """Weight rho [c, R] of every row of ``local`` [c, R, d] against ``server`` [c, R, d] or [R, d]."""
     rho = local.new_empty(local.shape[:2])
-    own, mine, theirs = _arrays(theta, local, server if server.dim() == 3 else server[None])
-    out, layers = rho.numpy(), np.array(widths, np.int64)
+    own, mine, theirs, out = arrays(theta, local, server if server.dim() == 3 else server[None], rho)
+    widths = np.array(problem.widths, np.int64)
     costs = np.full(len(rho), rho.shape[1], np.int64)
-    for_clients(lambda first, last: weights_range(first, last, own, layers, mine, theirs, out), costs, unit=50)
+    for_clients(lambda first, last: weights_range(first, last, own, widths, mine, theirs, out), costs, unit=50)
     return rho
 
 
-def train_adapter(
-    theta: Tensor,
-    user: Tensor,
-    local: Tensor,
-    server: Tensor,
-    samples: Samples,
-    *,
-    widths: Sequence[int],
-    epochs: int,
-    batch_size: int,
-    adapter_lr: float,
-    lr: float | None = None,
-    early_stop_tol: float = 0.0,
-    pool: tuple[Tensor, Tensor] | None = None,
+def train(
+    problem: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
 ) -> Tensor:
-    """Train theta [c, P] with Adam, in place, through the merged rows of ``local`` and ``server`` [c, R, d].
-
-    With ``lr`` every batch also takes a second step, on user [c, d] and local rows. ``pool``, local and
-    server rows [c, N, d], asks for one weight per client. Returns each client's mean loss of its last epoch.
-    """
+    """Train the adapter; with two steps every batch also moves the user vector and the local rows."""
+    theta, user, local, server = (params[name] for name in ("adapter", "user", "local", "server"))
+    pool = params.get("pool_local", local[:, :0]), params.get("pool_server", server[:, :0])
     losses = torch.zeros(len(theta))
-    own, *rest = _arrays(theta, user, local, server, *(pool or (local[:, :0], server[:, :0])))
-    model = (own, np.array(widths, np.int64), *rest)
-    batches = _arrays(samples.clients, samples.slots, samples.labels, samples.counts, samples.row_counts)
-    stream = (np.uint64(samples.seed & 0xFFFFFFFFFFFFFFFF), samples.round)
-    options = (epochs, batch_size, float(adapter_lr), float(lr or 0), lr is not None, float(early_stop_tol))
-    inputs = (model, batches, stream, options, losses.numpy())
-    for_clients(lambda first, last: train_range(first, last, *inputs), batches[3] * epochs, unit=100)
-    for tensor, array in zip((theta, user, local), (own, *rest), strict=False):
-        if not tensor.is_contiguous():  # the kernel worked on a copy
-            tensor.copy_(torch.from_numpy(array))
+    own, *rest = arrays(theta, user, local, server, *(rows.contiguous() for rows in pool))
+    model = own, np.array(problem.widths, np.int64), *rest
+    adapter_step, *other = steps
+    rates = float(adapter_step.rate), float(other[0].rate if other else 0)
+    options = schedule.epochs, schedule.batch_size, *rates, bool(other), float(schedule.early_stop_tol)
+    inputs = model, *pack(samples), options, losses.numpy()
+    costs = samples.counts.numpy() * schedule.epochs
+    for_clients(lambda first, last: train_range(first, last, *inputs), costs, unit=100)
     return losses
-
-
-def _arrays(*tensors: Tensor) -> tuple[NDArray[Any], ...]:
-    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)

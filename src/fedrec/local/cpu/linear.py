@@ -1,11 +1,11 @@
-"""The linear score unit, compiled: what ``fedrec.local.fit.fit`` computes for PFedRec and for FedRAP.
+"""The linear score unit, compiled: the twins of the problems in ``fedrec.local.linear``.
 
-A unit [d + 1] holds weights and a bias ([d]: no bias); the logit of a sample is ``weights . row + bias``, so that the
-gradient of a row is one number, its slope, times the weights.
+The logit of a sample is ``weights . row + bias``, so the gradient of a row is one number, its slope, times the weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,24 @@ import torch
 from torch import Tensor
 
 from fedrec.compute.cpu import compiled, for_clients
-from fedrec.local.cpu.mf import batch_slopes
-from fedrec.sampling.cpu_streams import epoch_order
+from fedrec.local.cpu.shared import ZERO, arrays, batch_slopes, end_epoch, pack
+from fedrec.local.fit import Params, Schedule, Step
+from fedrec.local.linear import AdditiveTables, LinearUnit
+from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
-ZERO = np.float32(0)
 
-
-def _inputs(samples: Samples) -> tuple[Any, Any]:
-    tensors = samples.clients, samples.labels, samples.slots, samples.counts, samples.row_counts
-    return tuple(x.numpy() for x in tensors), (np.uint64(samples.seed & 0xFFFFFFFFFFFFFFFF), samples.round)
-
-
-def train_linear(
-    unit: Tensor, block: Tensor, samples: Samples, *, epochs: int, batch_size: int, lr: float, lr_item: float
+def train_unit(
+    problem: LinearUnit, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
 ) -> Tensor:
-    """PFedRec's plain SGD in place: per batch a step on ``unit`` [c, d + 1], then one on ``block`` [c, R, d]."""
+    """Per batch a gradient step on the unit, then one on the rows."""
+    unit, block = params["unit"], params["block"]
     losses = torch.zeros(len(unit))
-    data, stream = _inputs(samples)
-    options = epochs, batch_size, np.float32(lr), np.float32(lr_item)
-    arrays = unit.numpy(), block.numpy(), losses.numpy()
-    costs = epochs * samples.counts.numpy() * (30 + 2 * block.shape[2])
-    for_clients(lambda first, last: linear_range(first, last, data, stream, options, *arrays), costs, unit=1)
+    rates = (np.float32(step.rate) for step in steps)
+    options = schedule.epochs, schedule.batch_size, *rates, float(schedule.early_stop_tol)
+    inputs = *pack(samples), options, *arrays(unit, block, losses)
+    costs = schedule.epochs * samples.counts.numpy() * (30 + 2 * block.shape[2])
+    for_clients(lambda first, last: linear_range(first, last, *inputs), costs, unit=1)
     return losses
 
 
@@ -43,19 +39,18 @@ def linear_range(
     first: int, last: int, data: Any, stream: Any, options: Any, unit: Any, block: Any, losses: Any
 ) -> None:
     """Train the clients at places first..last-1."""
-    clients, labels, slots, counts, _ = data
+    clients, slots, labels, counts, _ = data
     seed, round = stream
-    epochs, batch_size, lr, lr_item = options
+    epochs, batch_size, lr, lr_item, tol = options
     most, widest, d = slots.shape[1], block.shape[1], block.shape[2]
-    order, starts = np.empty(most, np.int32), np.empty((4, 256), np.int64)
-    packed, spare = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    order, packed, spare, starts = order_scratch(most)
     logits, slopes = np.empty(widest, np.float32), np.zeros(widest, np.float32)
     gradient = np.empty(d + 1, np.float32)
     for c in range(first, last):
-        n, own, rows = counts[c], unit[c], block[c]
+        n, own, rows, total = counts[c], unit[c], block[c], 0.0
         for epoch in range(epochs if n > 0 else 0):
             epoch_order(seed, round, clients[c], epoch, n, order, packed, spare, starts)
-            total = 0.0
+            epoch_sum = 0.0
             for start in range(0, n, batch_size):
                 batch = order[start : min(start + batch_size, n)]
                 score_batch(batch, slots[c], own, rows, logits)
@@ -71,14 +66,16 @@ def linear_range(
                 for k in range(d + 1):
                     own[k] -= lr * gradient[k]
                 score_batch(batch, slots[c], own, rows, logits)
-                total += batch_slopes(batch, slots[c], labels[c], logits, slopes)
+                epoch_sum += batch_slopes(batch, slots[c], labels[c], logits, slopes)
                 for sample in batch:
                     slot = slots[c, sample]
                     move = lr_item * slopes[slot]
                     slopes[slot] = ZERO
                     for k in range(d):
                         rows[slot, k] -= move * own[k]
-            losses[c] = total / n
+            total, done = end_epoch(losses, c, epoch, n, epoch_sum, total, tol)
+            if done:
+                break
 
 
 @compiled
@@ -94,35 +91,18 @@ def score_batch(batch: Any, slots: Any, unit: Any, rows: Any, logits: Any) -> No
 
 
 def train_additive(
-    unit: Tensor,
-    personal: Tensor,
-    common: Tensor,
-    shrunk: Tensor,
-    samples: Samples,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    lr_rows: float,
-    lr_decay: float,
-    weight_decay: float,
-    apart: float,
-    l1: float,
-    l2: float,
-    early_stop_tol: float,
+    problem: AdditiveTables, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
 ) -> Tensor:
-    """FedRAP's plain SGD in place, one joint step per batch on ``unit`` and the rows ``personal`` and ``common`` [c, R, d].
-
-    The loss has the terms ``-apart * mean (D - C)^2 + l1 * mean |C| + l2 * mean C^2`` over the rows of the batch.
-    ``shrunk`` [c] is multiplied by what weight decay leaves of a row that no sample touches.
-    """
+    """One joint gradient step per batch on the unit and the rows of both tables."""
+    unit, common, (step,) = params["unit"], params["block"], steps
     losses = torch.zeros(len(unit))
-    data, stream = _inputs(samples)
-    options = epochs, batch_size, lr, lr_rows, lr_decay, weight_decay, apart, l1, l2, early_stop_tol
-    arrays = unit.numpy(), personal.numpy(), common.numpy(), shrunk.numpy(), losses.numpy()
+    epochs, batch_size, rates = schedule.epochs, schedule.batch_size, step.rates
+    numbers = rates["unit"], rates["block"], step.lr_decay, step.weight_decay, problem.apart, problem.l1, problem.l2
+    options = epochs, batch_size, *map(float, numbers), float(schedule.early_stop_tol)
+    inputs = *pack(samples), options, *arrays(unit, params["personal"], common, params["shrunk"], losses)
     counts, rows = samples.counts.numpy(), samples.row_counts.numpy()
     costs = epochs * (20 * counts + 1.5 * common.shape[2] * rows * (counts // batch_size + 1))
-    for_clients(lambda first, last: additive_range(first, last, data, stream, options, *arrays), costs, unit=1)
+    for_clients(lambda first, last: additive_range(first, last, *inputs), costs, unit=1)
     return losses
 
 
@@ -139,13 +119,12 @@ def additive_range(
     shrunk: Any,
     losses: Any,
 ) -> None:
-    """Train the clients at places first..last-1; rows are kept transposed, as in ``fedrec.local.cpu.mf``."""
-    clients, labels, slots, counts, row_counts = data
+    """Train the clients at places first..last-1; rows are kept transposed, as in ``fedrec.local.cpu.factorisation``."""
+    clients, slots, labels, counts, row_counts = data
     seed, round = stream
     epochs, batch_size, lr, lr_rows, lr_decay, weight_decay, apart, l1, l2, tol = options
     most, widest, d = slots.shape[1], common.shape[1], common.shape[2]
-    order, starts = np.empty(most, np.int32), np.empty((4, 256), np.int64)
-    packed, spare = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    order, packed, spare, starts = order_scratch(most)
     mine, shared = np.empty((d, widest), np.float32), np.empty((d, widest), np.float32)
     all_logits, all_slopes = np.empty(widest, np.float32), np.empty(widest, np.float32)
     all_times = np.empty(widest, np.float32)
@@ -184,10 +163,8 @@ def additive_range(
                     far, small, square = far + sums[0], small + sums[1], square + sums[2]
                 epoch_sum += (l1 * small + l2 * square - apart * far) / d
                 shrunk[c] *= np.float32(1) - rates[1] * decay
-            losses[c] = epoch_sum / n
-            before = total / (n * max(epoch, 1))
-            total += epoch_sum
-            if epoch > 0 and abs(total / (n * (epoch + 1)) - before) / abs(before + 1e-5) < tol:
+            total, done = end_epoch(losses, c, epoch, n, epoch_sum, total, tol)
+            if done:
                 break
         for k in range(d):
             for j in range(r):

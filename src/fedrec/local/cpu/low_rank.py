@@ -1,48 +1,40 @@
-"""Low-rank matrix factorisation, compiled: what ``fedrec.parts.low_rank.fit_torch`` computes, one client at a time.
+"""Low-rank matrix factorisation, compiled: the twin of ``fedrec.local.low_rank``, one client at a time.
 
 A row is ``base + low @ projection`` and only ``low`` moves, so with z = projection . user the logit of a sample is
-``base . user + low . z``. As in ``fedrec.local.cpu.mf`` rows are kept transposed and every loop over them is long and
+``base . user + low . z``. As in ``fedrec.local.cpu.factorisation`` rows are kept transposed and every loop over them is long and
 contiguous.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedrec.compute.cpu import compiled, for_clients
-from fedrec.local.cpu.mf import EPS, KEEP2, NEW1, NEW2, ONE, TWO, ZERO, batch_slopes
-from fedrec.sampling.cpu_streams import epoch_order
+from fedrec.local.cpu.shared import ONE, TWO, ZERO, adam, arrays, batch_slopes, corrections, end_epoch, pack
+from fedrec.local.fit import Params, Schedule, Step
+from fedrec.local.low_rank import LowRank
+from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
 
-def train_low_rank(
-    user: Tensor,
-    base: Tensor,
-    low: Tensor,
-    projection: Tensor,
-    samples: Samples,
-    losses: Tensor,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    adam: bool,
-    per_row: bool,
-    l2: float,
-) -> None:
-    """Train contiguous float32 ``user`` [c, d] and ``low`` [c, R, r] in place and fill in the last mean ``losses``."""
-    tensors = samples.clients, samples.labels, samples.slots, samples.counts, samples.row_counts
-    data = tuple(x.numpy() for x in tensors)
-    stream = np.uint64(samples.seed & 0xFFFFFFFFFFFFFFFF), samples.round
-    options = epochs, batch_size, float(lr), adam, per_row, np.float32(l2)
-    inputs = data, stream, options, user.numpy(), base.numpy(), low.numpy(), projection.numpy(), losses.numpy()
+def train(problem: LowRank, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
+    """Train the user vectors and the factors jointly."""
+    user, base, low, (step,) = params["user"], params["base"], params["low"], steps
+    losses = torch.zeros(len(user))
+    epochs, batch_size = schedule.epochs, schedule.batch_size
+    settings = step.optimizer == "adam", problem.per_row, np.float32(problem.l2)
+    options = epochs, batch_size, float(step.rate), *settings, float(schedule.early_stop_tol)
+    inputs = *pack(samples), options, *arrays(user, base, low, problem.projection.contiguous(), losses)
     counts, rows = samples.counts.numpy(), samples.row_counts.numpy()
     costs = epochs * (25 * counts + 0.2 * (user.shape[1] + 4 * low.shape[2]) * rows * (counts // batch_size + 1))
     for_clients(lambda first, last: train_range(first, last, *inputs), costs, unit=1)
+    return losses
 
 
 @compiled
@@ -50,12 +42,11 @@ def train_range(
     first: int, last: int, data: Any, stream: Any, options: Any, user: Any, base: Any, low: Any, proj: Any, losses: Any
 ) -> None:
     """Train the clients at places first..last-1."""
-    clients, labels, slots, counts, row_counts = data
+    clients, slots, labels, counts, row_counts = data
     seed, round = stream
-    epochs, batch_size, lr, adam, per_row, l2 = options
+    epochs, batch_size, lr, uses_adam, per_row, l2, tol = options
     rank, d, most, widest = proj.shape[0], user.shape[1], slots.shape[1], base.shape[1]
-    order, starts = np.empty(most, np.int32), np.empty((4, 256), np.int64)
-    packed, spare = np.empty(most, np.uint64), np.empty(most, np.uint64)
+    order, packed, spare, starts = order_scratch(most)
     fixed, moving = np.empty((d, widest), np.float32), np.empty((rank, widest), np.float32)
     slope_in = np.empty((rank, widest), np.float32)  # gradient of ``moving``
     moment, square = np.empty((rank, widest), np.float32), np.empty((rank, widest), np.float32)
@@ -72,7 +63,7 @@ def train_range(
             moving[:, j] = low[c, j]
         score_rows(own, proj, z, fixed, moving, logits)
         project_rows(proj, fixed, pull[:, :r])
-        step = 0
+        step, total = 0, 0.0
         for epoch in range(epochs if n > 0 else 0):
             epoch_order(seed, round, clients[c], epoch, n, order, packed, spare, starts)
             epoch_sum = 0.0
@@ -91,9 +82,8 @@ def train_range(
                     seen[j] *= weight * share * TWO * l2
                 row_gradients(proj, z, pull, moving, slopes, seen, l2 > ZERO, slope_in)
                 step += 1
-                if adam:
-                    rate = np.float32(lr / (1.0 - 0.9**step))
-                    scale = np.float32(1.0 / math.sqrt(1.0 - 0.999**step))
+                if uses_adam:
+                    rate, scale = corrections(lr, step)
                     adam_step(own, own_gradient, own_state[0], own_state[1], rate, scale)
                     for k in range(rank):
                         adam_step(moving[k, :r], slope_in[k, :r], moment[k, :r], square[k, :r], rate, scale)
@@ -102,7 +92,9 @@ def train_range(
                     for k in range(rank):
                         sgd_step(moving[k, :r], slope_in[k, :r], np.float32(lr))
                 score_rows(own, proj, z, fixed, moving, logits)
-            losses[c] = epoch_sum / n
+            total, done = end_epoch(losses, c, epoch, n, epoch_sum, total, tol)
+            if done:
+                break
         for j in range(r):
             low[c, j] = moving[:, j]
 
@@ -176,9 +168,6 @@ def sgd_step(values: Any, gradient: Any, lr: Any) -> None:
 
 @compiled
 def adam_step(values: Any, gradient: Any, moment: Any, square: Any, rate: Any, scale: Any) -> None:
-    """Adam's step; ``rate`` and ``scale`` carry the bias corrections."""
+    """Adam's step on a row of numbers."""
     for j in range(len(values)):
-        first = moment[j] + (gradient[j] - moment[j]) * NEW1
-        second = KEEP2 * square[j] + NEW2 * gradient[j] * gradient[j]
-        values[j] -= rate * first / (math.sqrt(second) * scale + EPS)
-        moment[j], square[j] = first, second
+        values[j], moment[j], square[j] = adam(values[j], gradient[j], moment[j], square[j], rate, scale)

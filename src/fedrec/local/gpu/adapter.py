@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
-"""Merging adapters on a GPU: what ``fedrec.parts.merging`` computes, one client per program.
+"""Merging adapters on a GPU: the twin of ``fedrec.local.adapters``, one client per program.
 
 For adapters of two hidden layers, the usual ones. Weights and their moments stay in registers, padded with zeros to
-powers of two: a padded unit is 0, and so is its gradient. As in ``gpu_mf``, gradients of rows are added up in fixed
+powers of two: a padded unit is 0, and so is its gradient. As in ``factorisation``, gradients of rows are added up in fixed
 point.
 """
 
@@ -15,7 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.local.gpu.mf import adam, end_epoch, epoch_ranges, fresh_state, slope_and_loss
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.fit import Params, Schedule, Step
+from fedrec.local.gpu.factorisation import adam, end_epoch, epoch_ranges, fresh_state, slope_and_loss
 from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
 
@@ -228,22 +230,17 @@ def weigh_rows(
         tl.store(rho + client * rows + j, weight, j < rows)
 
 
-def fits(widths: Sequence[int]) -> bool:
-    """Whether the kernels can hold adapters of these widths."""
-    return len(widths) == 4 and widths[0] <= 128 and max(widths[1:]) <= 32
-
-
 def _shape(widths: Sequence[int]) -> dict[str, int]:
     d, h1, h2 = widths[0] // 2, widths[1], widths[2]
     columns, p1, p2 = (max(16, int(triton.next_power_of_2(x))) for x in (d, h1, h2))  # the least a dot product takes
     return {"D": d, "H1": h1, "H2": h2, "COLUMNS": columns, "P1": p1, "P2": p2}
 
 
-def adapter_weights(theta: Tensor, widths: Sequence[int], local: Tensor, server: Tensor) -> Tensor:
+def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
     """Weight rho [c, R] of every row of ``local`` [c, R, d] against ``server`` [c, R, d] or [R, d]."""
     c, r, d = local.shape
     rho = local.new_empty(c, r)
-    shape, tiles = _shape(widths), 4
+    shape, tiles = _shape(problem.widths), 4
     rows = max(16, min(128, 4096 // shape["COLUMNS"]))
     if rho.numel():
         with torch.cuda.device_of(local):
@@ -254,43 +251,32 @@ def adapter_weights(theta: Tensor, widths: Sequence[int], local: Tensor, server:
     return rho
 
 
-def train_adapter(
-    theta: Tensor,
-    user: Tensor,
-    local: Tensor,
-    server: Tensor,
-    samples: Samples,
-    *,
-    widths: Sequence[int],
-    epochs: int,
-    batch_size: int,
-    adapter_lr: float,
-    lr: float | None = None,
-    early_stop_tol: float = 0.0,
+def train(
+    problem: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
 ) -> Tensor:
-    """Train theta [c, P] with Adam, in place, through the merged rows of ``local`` and ``server`` [c, R, d].
-
-    With ``lr`` every batch also takes a second step, on user [c, d] and local rows. Returns last mean losses.
-    """
+    """Train the adapter; with two steps every batch also moves the user vector and the local rows."""
+    theta, user, local, server = (params[name] for name in ("adapter", "user", "local", "server"))
     (c, r, d), device = local.shape, local.device
     losses = torch.zeros(c, device=device)
     if not c or not samples.slots.numel():
         return losses
-    shape, joint = _shape(widths), lr is not None
+    adapter_step, *other = steps
+    shape, joint = _shape(problem.widths), bool(other)
+    rates = float(adapter_step.rate), float(other[0].rate if other else 0)
     # One by one: parts of one tensor would be aligned differently, and code is compiled for the alignment.
     theta_moments, user_moments = ([torch.zeros_like(x), torch.zeros_like(x)] for x in (theta, user))
     row_moments = [torch.zeros_like(local), torch.zeros_like(local)] if joint else [local, local]
     pulls = torch.empty(2, c, r, d, dtype=torch.int64, device=device) if joint else samples.counts
     state = fresh_state(samples)
     with torch.cuda.device_of(local):
-        for first, last in epoch_ranges(samples, epochs):
+        for first, last in epoch_ranges(samples, schedule.epochs):
             if joint:
                 pulls.zero_()
             adapt_clients[c,](
                 theta, *theta_moments, user, *user_moments, local, *row_moments, pulls, server,
                 shuffled(samples, first, last), samples.counts, samples.row_counts, state, losses,
-                c, samples.slots.shape[1], r, first, last, batch_size, float(adapter_lr), float(lr or 0.0),
-                float(early_stop_tol), **shape, SAMPLES=max(16, TILE // shape["COLUMNS"]), ROWS=max(16, 1024 // shape["COLUMNS"]),
+                c, samples.slots.shape[1], r, first, last, schedule.batch_size, *rates, float(schedule.early_stop_tol),
+                **shape, SAMPLES=max(16, TILE // shape["COLUMNS"]), ROWS=max(16, 1024 // shape["COLUMNS"]),
                 JOINT=joint, EXACT=PRECISION, num_warps=4, num_stages=1,
             )  # fmt: skip
     return losses

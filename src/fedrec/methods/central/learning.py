@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, softplus
 
-from fedrec.federation.config import MethodConfig
+from fedrec.federation.config import SampledConfig
 from fedrec.federation.payload import State
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
@@ -18,7 +18,7 @@ from fedrec.methods.central.observed import Observed, Sampling, Triple
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-class CentralConfig(MethodConfig):
+class CentralConfig(SampledConfig):
     """The names every centralised method that learns by gradient steps shares."""
 
     dim: int = Field(16, ge=1)
@@ -63,11 +63,6 @@ class LearnedMethod(CentralMethod):
     def learning_rate(self) -> float:
         """Adam's."""
         return self.config.lr
-
-    @property
-    def negatives(self) -> int:
-        """Drawn per training positive."""
-        return self.config.negatives
 
     def start(self, data: Observed, task: Task) -> State:
         """Parameters and the empty moments of Adam."""

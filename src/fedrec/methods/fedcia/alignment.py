@@ -26,9 +26,9 @@ def gram_product(tables: Tensor, test: Tensor | None) -> Tensor:
     Eigenpairs of a mean come from such a product by the Nystrom method: exact if the mean has rank below s, else close
     for the large eigenvalues. ``test`` should be orthonormal.
     """
-    if test is None:
-        return torch.tensordot(tables, tables, ([0, 2], [0, 2]))
-    return torch.tensordot(tables, tables.mT @ test, ([0, 2], [0, 1]))
+    other, axes = (tables, ([0, 2], [0, 2])) if test is None else (tables.mT @ test, ([0, 2], [0, 1]))
+    product: Tensor = torch.tensordot(tables, other, axes)
+    return product
 
 
 def eigenpairs(mean: Tensor, test: Tensor | None, rank: int, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -85,8 +85,9 @@ class FedCIA(SumMethod):
     @classmethod
     def kind_for(cls, config: MethodConfig) -> type[Self]:
         """The spectral variant shares the settings but no arrow, so it is a class of its own."""
-        spectral: Any = Spectral
-        return spectral if isinstance(config, FedCIAConfig) and config.variant == "gsp" else cls
+        kind: Any = Spectral if isinstance(config, FedCIAConfig) and config.variant == "gsp" else cls
+        chosen: type[Self] = kind
+        return chosen
 
     @property
     def keeps_adam(self) -> bool:
@@ -135,8 +136,11 @@ class FedCIA(SumMethod):
     def _alignment(self, items: Tensor, payload: Payload) -> tuple[Tensor, Tensor, Tensor]:
         c = self.config
         vectors, values = tensor(payload, "vectors")[0], tensor(payload, "values")[0]
-        options = {"steps": c.align_steps, "lr": c.agg_lr, "weight_decay": c.weight_decay}
-        return vectors, *alignment(items, vectors, values, distance=c.align, **options)
+        within, along = alignment(
+            items, vectors, values,
+            steps=c.align_steps, lr=c.agg_lr, weight_decay=c.weight_decay, distance=c.align,
+        )  # fmt: skip
+        return vectors, within, along
 
     def privacy_problem(self) -> str | None:
         """The own table is never known to the server, so there is nothing to measure a change against."""
@@ -158,10 +162,7 @@ class FedCIA(SumMethod):
                 for moment in MOMENTS
             )
             memory = Memory(first, second, private["steps"].clone())
-        loss = fit(
-            params, self._loss, samples,
-            epochs=c.epochs, batch_size=c.batch_size, steps=[Step(("user", "items"), c.lr, c.optimizer)], memory=memory,
-        )  # fmt: skip
+        loss = fit(params, self._loss, samples, c.schedule, [Step(("user", "items"), c.lr, c.optimizer)], memory)
         private["user"] = params["user"]
         private.put("items", samples, params["items"])
         if memory is not None:

@@ -25,13 +25,14 @@ from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.fit import Batch, Params, fit_mf, lookup
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Batch, Params, lookup
+from fedrec.local.problem import LocalProblem
 from fedrec.methods.fedfast.clustering import cluster_means, kmeans, random_starts
 from fedrec.parts.aggregation import ChangeNorm, add_mean, add_rows, step_mean, step_rows
 from fedrec.parts.scorers import broadcast, dot
 from fedrec.parts.table_method import TableMethod
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 RESTARTS = 10  # of k-means wherever it starts cold
 
@@ -135,15 +136,9 @@ class FedFast(TableMethod, EachMethod):
             return user, torch.zeros_like(user[:, :1])
         return user * params["output"][:, :-1], params["output"][:, -1:]
 
-    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
-        """As FedMF, in compiled code where there is no output layer."""
-        c = self.config
-        if c.scorer == "gmf":
-            return super().fit(params, samples, round)
-        return fit_mf(
-            params["user"], params["block"], samples,
-            epochs=c.epochs, batch_size=c.batch_size, lr=c.lr, optimizer=c.optimizer,
-        )  # fmt: skip
+    def problem(self, round: int) -> LocalProblem:
+        """As FedMF where there is no output layer."""
+        return super().problem(round) if self.config.scorer == "gmf" else MatrixFactorisation()
 
     def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """ActvAGG."""

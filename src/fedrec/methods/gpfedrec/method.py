@@ -19,9 +19,8 @@ from fedrec.federation.payload import Payload, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
+from fedrec.local.mlp import FlatMLP
 from fedrec.methods.gpfedrec import graph as graphs
-from fedrec.parts.merging import init_adapters
-from fedrec.parts.mlp import Tower
 from fedrec.parts.scorers import broadcast
 from fedrec.parts.similarity import mix
 from fedrec.parts.table_method import TableMethod
@@ -109,11 +108,12 @@ class GPFedRec(TableMethod, EachMethod):
     Config = GPFedRecConfig
     config: GPFedRecConfig
     private_names = ("user", "network")
+    table_view = "global"
 
     @property
-    def tower(self) -> Tower:
-        """The network up to its last hidden units."""
-        return Tower((2 * self.config.dim, *self.config.hidden))
+    def network(self) -> FlatMLP:
+        """The layers on concat(user, item row)."""
+        return FlatMLP((2 * self.config.dim, *self.config.hidden, 1))
 
     def server_state(self, task: Task) -> State:
         """A common table N(0, init_std^2), and no personal ones yet."""
@@ -132,11 +132,17 @@ class GPFedRec(TableMethod, EachMethod):
         """One user vector N(0, init_std^2) and one network U(+-1/sqrt(fan in)) for all, and how they score at first."""
         c, one = self.config, torch.zeros(1, dtype=torch.int64)
         user = task.client_normal(one, c.dim, std=c.init_std, common=True)
-        keys = streams.child(task.common_key(streams.Purpose.INIT), 1)
-        network = init_adapters((*self.tower.widths, 1), keys).to(task.device)
+        network = self._draw(streams.child(task.common_key(streams.Purpose.INIT), 1)).to(task.device)
         items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
         state = {"user": user, "network": network, "own": self.pair_scores(user, network, items[None])}
         return {name: value.expand(len(clients), -1) for name, value in state.items()}
+
+    def _draw(self, keys: Tensor) -> Tensor:
+        theta = self.network.draw_each(keys)
+        d, first = self.config.dim, self.network.widths[1]
+        # The weights of the first layer are drawn for the user vector, then for the item row, and lie side by side.
+        side_by_side = theta[:, : 2 * d * first].view(-1, 2, first, d).transpose(1, 2).flatten(1)
+        return torch.cat([side_by_side, theta[:, 2 * d * first :]], dim=1)
 
     def server_bytes(self, private: int) -> int:
         """Personal tables, and at times all uploads and their means: about three tables for a client's row of scores."""
@@ -154,9 +160,7 @@ class GPFedRec(TableMethod, EachMethod):
 
     def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
         """Logits [c, b] of ``rows`` [c, b, d], differentiable."""
-        hidden = self.tower.widths[-1]
-        layers, out, bias = torch.split(network, [self.tower.n_parameters, hidden, 1], dim=1)
-        return torch.add((self.tower(layers, user, rows) @ out[:, :, None]).squeeze(2), bias)
+        return self.network.paired(network, user, rows).squeeze(2)
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean binary cross-entropy (Eq. 1)."""
@@ -180,7 +184,7 @@ class GPFedRec(TableMethod, EachMethod):
 
         rates = {"user": c.user_rate, "network": c.lr, "block": c.item_rate(n_items)}
         steps = [Step(tuple(rates), rates, "sgd")]
-        value = fit(params, loss, samples, epochs=c.epochs, batch_size=c.batch_size, steps=steps)
+        value = fit(params, loss, samples, c.schedule, steps)
         taken = c.epochs * ((samples.counts + c.batch_size - 1) // c.batch_size)
         left = torch.tensor(1 - c.pull(n_items), device=table.device) ** taken
         after = torch.lerp(target, table, left[:, None, None])
@@ -239,7 +243,3 @@ class GPFedRec(TableMethod, EachMethod):
         return self._score_all(
             private["user"], private["network"], tensor(payload, "target" if view == "r" else "items")
         )
-
-    def table_scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
-        """Scores with the downloaded table."""
-        return self.view_scores(task, "global", private, payload)

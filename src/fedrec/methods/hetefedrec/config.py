@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedrec.federation.config import MethodConfig
+from fedrec.federation.config import PartialConfig, SampledConfig
 from fedrec.methods.hetefedrec import distillation, models, padding
+from fedrec.parts.merger import MergeSettings
+from fedrec.parts.merging import Mode
 
-Mode = Literal[
+Role = Literal[
     "hetefedrec", "direct", "clustered", "standalone", "all_small", "all_medium", "all_large", "all_large_exclusive"
 ]
 ROWS: dict[str, dict[str, Any]] = {
@@ -29,10 +31,10 @@ ROWS: dict[str, dict[str, Any]] = {
 """The settings of every row of a study; HeteFedRec without UDL, DDR and RESKD is Directly Aggregate."""
 
 
-class HeteFedRecConfig(MethodConfig):
+class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     """Settings of HeteFedRec; numbers in brackets are the open points of section 10 of the card."""
 
-    mode: Mode = "hetefedrec"
+    mode: Role = "hetefedrec"
     """The method, or one of the paper's baselines."""
     base: models.Base = "ncf"
     """Base model."""
@@ -73,8 +75,6 @@ class HeteFedRecConfig(MethodConfig):
     """[1] Sum, mean over contributors, or mean over those that touched a row; default sum of gradients, mean of changes."""
     server_optimizer: Literal["sgd", "adam"] = "sgd"
     """[1] The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
-    negatives: int = Field(4, ge=1)
-    """Per training positive."""
     redraw: bool = False
     """[11] Draw negatives anew at every visit instead of once."""
     hidden: tuple[int, ...] = (8, 8)
@@ -114,14 +114,10 @@ class HeteFedRecConfig(MethodConfig):
     """[13] Tables start as the first columns of one, or independently."""
     init_std: float = Field(0.01, gt=0)
     """Standard deviation of the initial embeddings."""
-    merge: Literal["replace", "static", "elastic"] = "replace"
+    merge: Mode = "replace"
     """Beyond the paper: clients merge the downloaded table of their size with their own."""
-    rho: float = Field(0.5, ge=0, le=1)
-    """Weight of the download under static merging."""
-    adapter_hidden: tuple[int, ...] = (16, 8)
-    adapter_lr: float = Field(0.1, gt=0)
     adapter_epochs: int = Field(1, ge=1)
-    """Epochs of the adapter phase of elastic merging."""
+    """Epochs of the adapter phase of merging."""
 
     @model_validator(mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from fedrec.federation.store import ClientState
-from fedrec.local.fit import BETA1, BETA2, EPS, Batch, Params, Step, fit
+from fedrec.local.fit import BETA1, BETA2, EPS, Batch, Params, Schedule, Step, fit
 from fedrec.methods.hetefedrec import decorrelation, distillation
 from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 from fedrec.methods.hetefedrec.models import NestedModel
@@ -106,9 +106,7 @@ class LocalWork:
             return value
 
         rates = dict.fromkeys(names, c.lr_theta or c.lr) | {"user": c.lr_user or c.lr, "block": c.lr}
-        value = fit(
-            work, loss, replace(samples, round=round),
-            epochs=c.epochs, batch_size=c.batch_size, steps=[Step(tuple(names), rates, c.optimizer)],
-        )  # fmt: skip
+        steps = [Step(tuple(names), rates, c.optimizer)]
+        value = fit(work, loss, replace(samples, round=round), Schedule(c.epochs, c.batch_size), steps)
         clients["user"] = work["user"]
         return {name: work[name] - params[name] for name in names if name != "user"}, value

@@ -25,12 +25,14 @@ from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.local.fit import Params, take_rows
+from fedrec.local.mlp import kaiming
 from fedrec.methods.hetefedrec import decorrelation, models, sizes
 from fedrec.methods.hetefedrec.config import ROWS, HeteFedRecConfig
 from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded, widened
 from fedrec.methods.hetefedrec.own_tables import OwnTables
 from fedrec.methods.hetefedrec.roles import roles
 from fedrec.methods.hetefedrec.server import NestedServer, moments
+from fedrec.parts.merger import keep_table
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
@@ -85,7 +87,7 @@ class HeteFedRec(SumMethod):
         for place, size in enumerate(c.sizes):
             source = tables[0] if c.nested_init else tables[place]
             state[f"items{place}"] = source[:, :size].clone()
-            state[f"theta{place}"] = models.init_predictor(self.model.widths(place), generator).to(task.device)
+            state[f"theta{place}"] = self.model.predictor(place).draw(kaiming, generator).to(task.device)
         return state
 
     def server_state(self, task: Task) -> State:
@@ -188,7 +190,7 @@ class HeteFedRec(SumMethod):
             update = RowUpdate(samples.rows, samples.row_counts, changes["block"], table.shape[1])
         if self.own.used:
             moved = update.dense() if isinstance(update, RowUpdate) else update
-            self.own.keep(private, table + self.roles.own_items * moved)
+            keep_table(private, table + self.roles.own_items * moved)
         return {"items": update, **{name: changes[name] for name in thetas}}, loss
 
     def _graph(self, private: ClientState, samples: Samples | None) -> Params:

@@ -1,59 +1,37 @@
 """Base models of clients of any size: NCF's predictor, LightGCN on a client's own star graph, and a dot product.
 
-Predictors are kept flat, ``theta`` [c, P]: for every layer its weights (a row per output), then its biases.
+Predictors are perceptrons with flat parameters ``theta`` [c, P], see ``fedrec.local.mlp``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedrec.local.fit import Params, lookup
-from fedrec.parts.merging import layers
+from fedrec.local.mlp import FlatMLP
 from fedrec.parts.scorers import shared
 
 Base = Literal["ncf", "lightgcn", "mf"]
 
 
-def predictor_size(widths: Sequence[int]) -> int:
-    """Parameters of a predictor: 16 N + 89 for widths 2N-8-8-1; none without layers."""
-    return sum(n_out * (n_in + 1) for n_in, n_out in pairwise(widths))
-
-
-def init_predictor(widths: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Kaiming-uniform weights and zero biases, [P], drawn on the CPU."""
-    parts = [torch.zeros(0)]
-    for n_in, n_out in pairwise(widths):
-        parts.append((2 * torch.rand(n_out * n_in, generator=generator) - 1) * math.sqrt(6 / n_in))
-        parts.append(torch.zeros(n_out))
-    return torch.cat(parts)
-
-
-def predict(user: Tensor, rows: Tensor, theta: Tensor, widths: Sequence[int]) -> Tensor:
-    """Logits [c, R] of each client's ``rows`` [c, R, N] for its ``user`` [c, N]; a dot product without ``widths``."""
-    if not widths:
+def predict(user: Tensor, rows: Tensor, theta: Tensor, network: FlatMLP) -> Tensor:
+    """Logits [c, R] of each client's ``rows`` [c, R, N] for its ``user`` [c, N]; a dot product without layers."""
+    if not network.widths:
         # The empty predictor takes part, so that it has a gradient (of no numbers) like any other.
         return (rows @ user.unsqueeze(2)).squeeze(2) + theta.sum(1, keepdim=True)
-    (weight, bias), *rest = layers(theta, widths)
-    n = user.shape[1]
-    # W [u; v] + b = W_u u + b + W_v v: the user's half is the same for all its rows.
-    own = torch.baddbmm(bias[:, None], user[:, None], weight[:, :, :n].mT)
-    units = torch.baddbmm(own, rows, weight[:, :, n:].mT)
-    for weight, bias in rest:
-        units = torch.baddbmm(bias[:, None], units.relu(), weight.mT)
-    return units.squeeze(2)
+    return network.paired(theta, user, rows).squeeze(2)
 
 
-def predict_shared(user: Tensor, table: Tensor, theta: Tensor, widths: Sequence[int]) -> Tensor:
+def predict_shared(user: Tensor, table: Tensor, theta: Tensor, network: FlatMLP) -> Tensor:
     """``predict`` where all clients share ``table`` [m, N] and ``theta`` [P]: the items' half is computed once."""
-    if not widths:
+    if not network.widths:
         return user @ table.T
-    (weight, bias), *rest = [(w[0], b[0]) for w, b in layers(theta[None], widths)]
+    (weight, bias), *rest = [(w[0], b[0]) for w, b in network.layers(theta[None])]
     n = user.shape[1]
     units = torch.addmm(bias, user, weight[:, :n].T)[:, None] + table @ weight[:, n:].T
     for weight, bias in rest:
@@ -86,17 +64,17 @@ class NestedModel:
         """Read HeteFedRec's settings; with ``dual`` a client trains every smaller model inside its own, too."""
         self.config, self.dual = config, dual
 
-    def widths(self, size: int) -> tuple[int, ...]:
-        """Layers of the predictor of a size: 2N-8-8-1; none for a dot product."""
+    def predictor(self, size: int) -> FlatMLP:
+        """The predictor of a size, 16 N + 89 parameters for its layers 2N-8-8-1; no layers for a dot product."""
         c = self.config
         if c.base == "mf":
-            return ()
+            return FlatMLP(())
         factor = c.sizes[size] / c.sizes[0] if c.growing else 1
-        return (2 * c.sizes[size], *(round(width * factor) for width in c.hidden), 1)
+        return FlatMLP((2 * c.sizes[size], *(round(width * factor) for width in c.hidden), 1))
 
     def n_theta(self, size: int) -> int:
         """Parameters of the predictor of a size."""
-        return predictor_size(self.widths(size))
+        return self.predictor(size).size
 
     def tasks(self, size: int) -> Sequence[int]:
         """The sizes a client of this size trains."""
@@ -117,7 +95,7 @@ class NestedModel:
             user, rows = params["user"][:, columns], params["block"][..., : self.config.sizes[task]]
             user, rows = self.propagated(user, rows, params.get("positive"))
             rows = rows if slots is None else lookup(rows, slots)
-            terms.append(bce(predict(user, rows, params[f"theta{task}"], self.widths(task))))
+            terms.append(bce(predict(user, rows, params[f"theta{task}"], self.predictor(task))))
         total = torch.stack(terms).sum(0)
         return total / len(terms) if self.config.udl_weights == "mean" else total
 
@@ -133,5 +111,5 @@ class NestedModel:
         user = user[:, self.user_columns(size)[size]]
         one = shared(table)
         if one is not None and self.config.base != "lightgcn":
-            return predict_shared(user, one, theta[0], self.widths(size))
-        return predict(*self.propagated(user, table, positive), theta, self.widths(size))
+            return predict_shared(user, one, theta[0], self.predictor(size))
+        return predict(*self.propagated(user, table, positive), theta, self.predictor(size))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
-from fedrec.local.fit import Batch, Params, Step, fit, take_rows
+from fedrec.local.fit import Params, Schedule, take_rows
+from fedrec.local.problem import LossOnly
 from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 from fedrec.methods.hetefedrec.local_work import stack_padded, widened
-from fedrec.methods.hetefedrec.models import NestedModel, predictor_size
-from fedrec.parts import merging
-from fedrec.sampling import streams
+from fedrec.methods.hetefedrec.models import NestedModel
+from fedrec.parts.merger import ADAPTER, MergedBlock, Merger, empty_table, own_table
 from fedrec.sampling.samples import Samples
 
 
@@ -27,59 +26,46 @@ class OwnTables:
         self.config, self.model, self.places = config, model, places
         self.used = config.merge != "replace"
 
-    def widths(self, size: int) -> tuple[int, ...]:
-        """Layers of the adapter of a size."""
-        return merging.adapter_widths(self.config.sizes[size], self.config.adapter_hidden)
+    def merger(self, size: int) -> Merger:
+        """Merging of the tables of a size."""
+        return Merger(self.config, self.config.sizes[size])
 
     def state(self, task: Task, group: Tensor) -> State:
-        """Empty tables, filled at the first download, and the initial adapter of each size; padded to the widest."""
+        """Empty tables and the initial adapter of each size; padded to the widest."""
         if not self.used:
             return {}
-        n, widest = len(group), self.config.sizes[max(self.places)]
-        state = {
-            "local": torch.zeros(1, task.n_items, widest, device=task.device).expand(n, -1, -1),
-            "started": torch.zeros(n, dtype=torch.bool, device=task.device),
-        }
-        if self.config.merge == "elastic":
-            keys = streams.child(streams.keys(task.seed, streams.Purpose.INIT, 0, torch.zeros(1, dtype=torch.int64)), 1)
-            adapters = [merging.init_adapters(self.widths(place), keys)[0] for place in self.places]
-            state["adapter"] = stack_padded(adapters).to(task.device)[group]
+        state = empty_table(task, len(group), self.config.sizes[max(self.places)])
+        if self.merger(0).adapts:
+            state[ADAPTER] = stack_padded([self.merger(size).draw(task, stream=1)[0] for size in self.places])[group]
         return state
 
     def merged(
         self,
-        clients: ClientState,
+        private: ClientState,
         server: Tensor,
         size: int,
         params: Params | None = None,
         samples: Samples | None = None,
     ) -> Tensor:
         """The download as it is, or merged with the own table; with ``samples`` the adapter is trained first."""
-        c, widths, theta = self.config, self.widths(size), None
         if not self.used:
             return server
-        local = torch.where(clients["started"][:, None, None], clients["local"][..., : server.shape[2]], server)
-        if c.merge == "elastic":
-            theta = clients["adapter"][:, : predictor_size(widths)].clone()
+        merger, theta = self.merger(size), None
+        local = own_table(private, server)
+        if merger.adapts:
+            theta = private[ADAPTER][:, : merger.adapter.network.size].clone()
             if params is not None and samples is not None:
-                self._fit(theta, params, local, server, samples, size)
-                clients["adapter"] = widened(theta, clients["adapter"])
-        return merging.merge(c.merge, local, server, theta=theta, widths=widths, rho=c.rho)
+                self._adapt(theta, params, local, server, samples, size)
+                private[ADAPTER] = widened(theta, private[ADAPTER])
+        return merger.merged(local, server, theta)
 
-    def _fit(self, theta: Tensor, params: Params, own: Tensor, server: Tensor, samples: Samples, size: int) -> None:
-        """Train the adapters alone, through the client's own loss on merged rows (Eq. 11 of FedEM)."""
-        c, widths = self.config, self.widths(size)
-
-        def loss(params: Params, batch: Batch) -> Tensor:
-            block = merging.merged_rows(params, widths, params["local"], params["server"])
-            return self.model.loss(params | {"block": block}, size, batch.slots, batch.bce)
-
-        work = params | {"adapter": theta, "local": take_rows(own, samples), "server": take_rows(server, samples)}
+    def _adapt(self, theta: Tensor, params: Params, local: Tensor, server: Tensor, samples: Samples, size: int) -> None:
+        c, merger = self.config, self.merger(size)
+        own = LossOnly(lambda params, batch: self.model.loss(params, size, batch.slots, batch.bce))
         # A single gradient per visit sees all samples at once; so does the adapter then.
-        batch = c.batch_size if c.local == "epochs" else max(1, samples.items.shape[1])
-        fit(work, loss, samples, epochs=c.adapter_epochs, batch_size=batch, steps=[Step(("adapter",), c.adapter_lr)])
-
-    def keep(self, clients: ClientState, table: Tensor) -> None:
-        """Remember the table after training."""
-        clients["local"] = widened(table, clients["local"])
-        clients["started"] = torch.ones_like(clients["started"])
+        batch_size = c.batch_size if c.local == "epochs" else max(1, samples.items.shape[1])
+        merger.adapt(
+            theta, params, (take_rows(local, samples), take_rows(server, samples)), samples,
+            Schedule(c.adapter_epochs, batch_size), c.adapter_lr,
+            tables=(local, server), through=MergedBlock(merger.adapter, own),
+        )  # fmt: skip

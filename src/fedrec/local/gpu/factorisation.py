@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
-"""Matrix factorisation on a GPU: what ``fedrec.local.fit.fit`` computes, one client per program.
+"""Matrix factorisation on a GPU: the twin of ``fedrec.local.factorisation``, one client per program.
 
 The gradient of a touched row is one number times the user vector, so a batch leaves one number per row: the summed
 slopes of its logit. They are added up in fixed point, where the order of the additions does not matter: runs
@@ -8,11 +8,15 @@ repeat to the bit. Adam then passes over all touched rows, which stay in the L2 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Params, Schedule, Step
 from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
 
@@ -148,35 +152,28 @@ def fresh_state(samples: Samples) -> Tensor:
     return state
 
 
-def train_mf(
-    user: Tensor,
-    block: Tensor,
-    samples: Samples,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    optimizer: str = "adam",
-    early_stop_tol: float = 0.0,
+def train(
+    problem: MatrixFactorisation, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
 ) -> Tensor:
-    """Train contiguous float32 ``user`` [c, d] and ``block`` [c, R, d] in place; returns last mean losses."""
+    """Train the user vectors and the touched rows jointly."""
+    user, block, (step,) = params["user"], params[problem.rows], steps
     (c, r, d), device = block.shape, block.device
     losses = torch.zeros(c, device=device)
     if not c or not samples.slots.numel():
         return losses
-    adam = optimizer == "adam"
+    uses_adam, batch_size = step.optimizer == "adam", schedule.batch_size
     columns = triton.next_power_of_2(d)
-    moments = [torch.zeros_like(x) if adam or x is user else x for x in (user, user, block, block)]
+    moments = [torch.zeros_like(x) if uses_adam or x is user else x for x in (user, user, block, block)]
     slopes = torch.empty(2, c, r, dtype=torch.int64, device=device)
     state = fresh_state(samples)
     with torch.cuda.device_of(block):
-        for first, last in epoch_ranges(samples, epochs):
+        for first, last in epoch_ranges(samples, schedule.epochs):
             slopes.zero_()
             train_clients[c,](
                 user, moments[0], moments[1], block, moments[2], moments[3], slopes, shuffled(samples, first, last),
                 samples.counts, samples.row_counts, state, losses, c, samples.slots.shape[1], r,
-                first, last, batch_size, float(lr), float(early_stop_tol),
+                first, last, batch_size, float(step.rate), float(schedule.early_stop_tol),
                 D=d, COLUMNS=columns, SAMPLES=sample_tile(batch_size, columns),
-                ROWS=max(16, 2048 // columns), ADAM=adam, num_warps=8, num_stages=1,
+                ROWS=max(16, 2048 // columns), ADAM=uses_adam, num_warps=8, num_stages=1,
             )  # fmt: skip
     return losses
