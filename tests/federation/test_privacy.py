@@ -7,6 +7,7 @@ import fedrec
 from fedrec.federation.payload import RowUpdate, Table
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods.fedem import FedEM
 from fedrec.methods.fedmf import FedMF
 
@@ -76,7 +77,7 @@ def test_another_history_moves_an_upload_by_at_most_twice_the_clip_in_every_roun
                 sent.append((value - known).flatten(1).abs().sum(1).max())
             return out
 
-    simulation = Simulation(method, small.training, privacy=Spy(Privacy(clip=clip, scale=0), 0))
+    simulation = Simulation(method, small.training, Setup(privacy=Spy(Privacy(clip=clip, scale=0), 0)))
     for number in range(3):
         simulation.round(number)
     assert len(sent) >= 3
@@ -101,7 +102,7 @@ def test_what_the_server_is_said_to_know_it_has_sent(small):
 @pytest.mark.parametrize("method", [FedMF(epochs=1), FedEM(epochs=1)], ids=["fedmf", "fedem"])
 def test_private_state_is_never_uploaded_and_scoring_stays_noise_free(small, method):
     plain, noisy = (
-        Simulation(method, small.training, privacy=stage)
+        Simulation(method, small.training, Setup(privacy=stage))
         for stage in (None, PrivacyStage(Privacy(clip=1.0, scale=10.0), 0))
     )
     sent = []

@@ -5,6 +5,7 @@ import fedrec
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.methods.fedcia import FedCIA, Spectral
 from fedrec.testing import MethodSuite
@@ -134,7 +135,7 @@ def test_noise_changes_the_mean_by_its_size(demo: fedrec.Split) -> None:
 def test_tables_nobody_knows_cannot_be_made_private(demo: fedrec.Split) -> None:
     stage = PrivacyStage(Privacy(scale=0.01), seed=0)
     with pytest.raises(fedrec.ConfigError, match="cannot be combined with --ldp"):
-        Simulation(FedCIA(**QUICK), demo.training, privacy=stage)
+        Simulation(FedCIA(**QUICK), demo.training, Setup(privacy=stage))
     report = Simulation(FedCIA(**QUICK), demo.training).round(0)
     assert report.bytes_up == demo.data.n_users * demo.data.n_items**2 * 4
 

@@ -12,6 +12,7 @@ from fedrec.errors import ConfigError
 from fedrec.federation.payload import Upload, client_bytes
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods import create, fedrap
 from fedrec.methods.fedrap import FedRAP, ShrunkTable
 from fedrec.parts.linear import unit_logits
@@ -31,7 +32,7 @@ class TestFedRAP(MethodSuite):
 
 def simulate(split: fedrec.Split, rounds: int, privacy: Privacy | None = None, **options: Any) -> Simulation:
     stage = None if privacy is None else PrivacyStage(privacy, 0)
-    simulation = Simulation(FedRAP(**(SMALL | options)), split.training, privacy=stage)
+    simulation = Simulation(FedRAP(**(SMALL | options)), split.training, Setup(privacy=stage))
     for number in range(rounds):
         simulation.round(number)
     return simulation

@@ -12,6 +12,7 @@ from fedrec.errors import ConfigError
 from fedrec.federation.payload import Upload, tensor
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.methods.gpfedrec import GPFedRec
 from fedrec.sampling import streams
@@ -30,7 +31,7 @@ class TestGPFedRec(MethodSuite):
 
 def simulate(split: fedrec.Split, rounds: int, privacy: Privacy | None = None, **options: Any) -> Simulation:
     stage = None if privacy is None else PrivacyStage(privacy, 0)
-    simulation = Simulation(GPFedRec(**(SMALL | options)), split.training, privacy=stage)
+    simulation = Simulation(GPFedRec(**(SMALL | options)), split.training, Setup(privacy=stage))
     for number in range(rounds):
         simulation.round(number)
     return simulation

@@ -10,6 +10,7 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec
 from fedrec.methods.hetefedrec import decorrelation, models
@@ -400,7 +401,7 @@ def test_divergence_names_the_epoch(tiny: fedrec.Split) -> None:
 @pytest.mark.parametrize("mode", ["hetefedrec", "all_large_exclusive", "standalone"])
 def test_privacy_stage_on_uploads(tiny: fedrec.Split, mode: str) -> None:
     stage = PrivacyStage(Privacy(clip=0.1, scale=0.001), 0)
-    simulation = Simulation(HeteFedRec(**RATES, mode=mode), tiny.training, privacy=stage)
+    simulation = Simulation(HeteFedRec(**RATES, mode=mode), tiny.training, Setup(privacy=stage))
     report = simulation.round(0)
     dense = tiny.data.n_items * 32 * 4
     assert (report.bytes_up >= dense) == (mode != "standalone")
