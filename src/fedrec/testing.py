@@ -19,9 +19,9 @@ import torch
 import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.federation.method import Method
-from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
+from fedrec.federation.training import train
 
 
 class MethodSuite:

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.payload import Payload, State, Upload
+from fedrec.federation.result import Result, ResultTable
 from fedrec.federation.store import ClientState
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
@@ -208,6 +209,10 @@ class Method(ABC):
     def client_groups(self, task: Task) -> dict[str, Tensor]:
         """Named groups of clients (their numbers) whose results are reported apart."""
         return {}
+
+    def tables(self, result: Result) -> list[ResultTable]:
+        """Tables to print under the result of a run, made from what is in it."""
+        return []
 
     def server_bytes(self, private: int) -> int:
         """Memory the server needs beside ``private`` bytes of client state, where it is of that order."""

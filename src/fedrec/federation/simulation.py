@@ -40,7 +40,7 @@ class Simulation:
         """Set up server and clients; ``cohort_samples`` bounds the padded samples of a cohort (results do not depend on it)."""
         self.method, self.view, self.privacy = method, view, privacy
         if privacy is not None and (problem := method.privacy_problem()):
-            raise ConfigError(f"{method.name} cannot be combined with --ldp: {problem}.")
+            raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
         self.uploads = torch.zeros(view.n_clients, dtype=torch.int64)
         self.device = torch.device(device)
         self.logits = method.logits

@@ -68,7 +68,9 @@ def _merge_settings(mode: str | None, options: dict[str, Any]) -> MergeSettings 
     chosen = {key: options.pop(key) for key in list(options) if key.startswith("merge.")}
     if mode is None:
         if chosen:
-            raise ConfigError(f"{next(iter(chosen))} has no effect without --merge; add --merge elastic.")
+            raise ConfigError(
+                f"{next(iter(chosen))} has no effect without merging; choose a merge mode, such as merge=elastic."
+            )
         return None
     check_merge(mode, 0.5)
     values = {"mode": mode} | {key.removeprefix("merge."): value for key, value in chosen.items()}

@@ -51,7 +51,7 @@ class Merged(Method):
     def __init__(self, base: Method, settings: MergeSettings | None = None) -> None:
         """Wrap ``base``, which must download an item table."""
         if not isinstance(base, TableMethod):
-            raise ConfigError(f"{base.name} downloads no item table, so there is nothing to merge; drop --merge.")
+            raise ConfigError(f"{base.name} downloads no item table, so there is nothing to merge; leave merge out.")
         self.base, self.merge = base, settings or MergeSettings()
         self.config = base.config
         self.rounds = base.rounds
