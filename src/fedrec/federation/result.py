@@ -6,6 +6,7 @@ Every key is always there: what a run does not have is empty (lists, objects), z
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Annotated, Any
 
@@ -27,7 +28,9 @@ Value = Annotated[float, BeforeValidator(_nan), PlainSerializer(_null, return_ty
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class ResultTable(_Record):
@@ -201,3 +204,8 @@ def metric_title(name: str) -> str:
     """A metric's name as a column is headed: HR@10, Recall@20."""
     kind, _, k = name.partition("@")
     return f"{kind.upper() if kind in ('hr', 'ndcg') else kind.capitalize()}@{k}"
+
+
+def result_schema() -> str:
+    """JSON Schema of ``result.json``, as ``docs/result.schema.json`` holds it."""
+    return json.dumps(Result.model_json_schema(mode="serialization"), indent=2) + "\n"
