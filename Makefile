@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow lint types bench clean
+.PHONY: help setup quickstart test test-slow lint types schema bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(STAMP) ## Run ruff
 
 types: $(STAMP) ## Run mypy, strict on src
 	$(BIN)/mypy
+
+schema: $(STAMP) ## Write docs/result.schema.json anew
+	$(BIN)/python -c "from fedrec.federation.result import result_schema as s; print(s(), end='')" > docs/result.schema.json
 
 bench: $(STAMP) ## Measure speed
 	$(BIN)/fedrec bench

@@ -1,12 +1,15 @@
 """Federated recommendation: every method, one fast engine, one honest protocol."""
 
+from fedrec.api import load_run, train
 from fedrec.data import Interactions, from_frame, load, read_csv
 from fedrec.errors import ConfigError, DataError, FedrecError
+from fedrec.federation.listeners import Listener
+from fedrec.federation.options import RunOptions
 from fedrec.federation.privacy import Privacy
-from fedrec.federation.run import Run, train
-from fedrec.methods import create as method
+from fedrec.federation.result import Result
+from fedrec.federation.run import Run
+from fedrec.methods import create
 from fedrec.protocol import HETEFEDREC, HONEST, PAPER, PFEDREC, Protocol, Split, preset
-from fedrec.runs import load_run
 
 __all__ = [
     "HETEFEDREC",
@@ -17,14 +20,17 @@ __all__ = [
     "DataError",
     "FedrecError",
     "Interactions",
+    "Listener",
     "Privacy",
     "Protocol",
+    "Result",
     "Run",
+    "RunOptions",
     "Split",
+    "create",
     "from_frame",
     "load",
     "load_run",
-    "method",
     "preset",
     "read_csv",
     "train",

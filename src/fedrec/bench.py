@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedrec.compute.device import resolve_device
 from fedrec.compute.memory import peak_mb
 from fedrec.data import Interactions, load
 from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.evaluation import Evaluator
-from fedrec.federation.run import resolve_device
 from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.protocol import preset
@@ -52,7 +52,7 @@ OTHERS: dict[str, Case] = {
     "fedgram": Case("fedgram"),
     "ease": Case("ease"),
 }
-"""The other methods at their own settings; ``--all`` times them too."""
+"""The other methods at their own settings; timed when asked for."""
 
 
 def synthetic(clients: int, items: int, rows: int, *, seed: int = 0) -> Interactions:
@@ -98,12 +98,12 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         raise ConfigError(unknown("benchmark case", case, known))
     if shape not in SHAPES:
         raise ConfigError(unknown("benchmark shape", shape, SHAPES))
-    place = resolve_device(device)
+    chosen_device = resolve_device(device)
     chosen = known[case]
     split = preset(chosen.protocol).split(SHAPES[shape](), seed=0)
     method = create(chosen.method, **chosen.settings)
-    trainer = method.trainer(split.training, Setup(device=place))
-    evaluator = Evaluator(split, place, logits=trainer.logits)
+    trainer = method.trainer(split.training, Setup(device=chosen_device))
+    evaluator = Evaluator(split, chosen_device, logits=trainer.logits)
     warm = 2  # some methods do more from the second round on, when there is something to merge
     for number in range(warm):
         start = time.perf_counter()
@@ -133,9 +133,9 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         "phases": phases | {"evaluation": float(np.median(judged))},
         "clients_per_second": reports[-1].clients / per_round,
         "local_steps_per_second": steps * share / per_round,
-        "peak_memory_mb": peak_mb(place),
+        "peak_memory_mb": peak_mb(chosen_device),
         "threads": torch.get_num_threads(),
-        "device": str(place),
+        "device": str(chosen_device),
     }
 
 

@@ -18,10 +18,10 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError, DataError
-from fedrec.federation.method import Method
-from fedrec.federation.run import train
+from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
+from fedrec.federation.training import train
 
 
 class MethodSuite:
@@ -43,9 +43,9 @@ class MethodSuite:
     federated: ClassVar[bool] = True
     """False for centralised methods, which have no cohorts and send nothing."""
 
-    def make(self, **options: Any) -> Method:
+    def make(self, **options: Any) -> Recommender:
         """A fresh method."""
-        made: Method = type(self).method(**(self.options | options))
+        made: Recommender = type(self).method(**(self.options | options))
         return made
 
     def trainer(self, split: fedrec.Split, *, seed: int = 0, device: str = "cpu", **options: Any) -> Any:

@@ -154,7 +154,7 @@ def test_merging_from_the_command_line(capsys):
         (("train", "fedmf", "--data", "demo", "--set", "data=y"), "unknown setting"),
         (("train", "fedmf", "--data", "demo", "--set", "merge=3"), "merge mode"),
         (("train", "fedmf", "--data", "demo", "--set", "dim=10000000"), "dim"),
-        (("train", "fedmf", "--data", "demo", "--resume"), "give --out"),
+        (("train", "fedmf", "--data", "demo", "--resume"), "resuming a run needs a run folder"),
         (("train", "fedmf", "--data", "demo", "--ldp-clip", "0.1"), "no effect without --ldp"),
         (("train", "fedmf", "--data", "demo", "--ldp", "gaussian", "--ldp-delta", "7"), "--ldp-delta"),
         (("train", "fedmf", "--data", "demo", "--ldp", "laplace", "--ldp-scale", "inf"), "--ldp-scale"),

@@ -156,9 +156,7 @@ def test_a_run_reports_epsilon_everywhere(small, capsys, tmp_path):
     run = fedrec.train(
         FedMF(epochs=1), small, rounds=2, out=tmp_path / "run", privacy=Privacy(clip=1.0, scale=1.0), device="cpu"
     )
-    assert run.result["privacy"]["epsilon_total"] == pytest.approx(
-        run.result["privacy"]["epsilon_per_round"] * 2, rel=0.5
-    )
+    assert run.result.privacy.epsilon_total == pytest.approx(run.result.privacy.epsilon_per_round * 2, rel=0.5)
     assert "epsilon" in capsys.readouterr().err
 
 
@@ -171,4 +169,4 @@ def test_uploads_are_counted_per_client(small):
         device="cpu",
         progress=False,
     )
-    assert 1 <= run.result["privacy"]["most_uploads_of_a_client"] < 5
+    assert 1 <= run.result.privacy.most_uploads_of_a_client < 5

@@ -77,14 +77,14 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tmp_path, uninterrupt
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 2
-    assert "--resume" in err
+    assert f"resume it in {folder}" in err
     assert "Traceback" not in err
     out, err = start(folder, "--resume").communicate(timeout=240)
     assert same(json.loads(out), uninterrupted[0]), err
 
 
 def run_some(folder, rounds, split, **options):
-    method = fedrec.method("fedmf", epochs=1)
+    method = fedrec.create("fedmf", epochs=1)
     return fedrec.train(
         method, split, rounds=rounds, out=folder, checkpoint_every=2, progress=False, device="cpu", **options
     )
@@ -114,7 +114,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, small):
         found = checkpoint.load_newest(folder / "checkpoints")
         assert found is not None
         assert found.record["history"]["rounds"] == 4
-        assert run_some(folder, 9, small, resume=True).result["final"] == whole.result["final"]
+        assert run_some(folder, 9, small, resume=True).result.final == whole.result.final
 
 
 def test_no_partial_files_are_left(tmp_path, small):
@@ -135,11 +135,11 @@ def test_mixing_runs_is_refused(tmp_path, small):
 
 def test_selection_is_on_validation_and_recommendations_come_from_the_selected_round(demo):
     split = fedrec.HONEST.split(demo, seed=0)
-    run = fedrec.train(fedrec.method("fedmf", lr=0.3, epochs=5), split, rounds=12, progress=False, device="cpu")
-    best = run.result["selected_round"]
+    run = fedrec.train(fedrec.create("fedmf", lr=0.3, epochs=5), split, rounds=12, progress=False, device="cpu")
+    best = run.result.selected_round
     assert best < 12, "this setting overfits, so an early round must win"
-    again = fedrec.train(fedrec.method("fedmf", lr=0.3, epochs=5), split, rounds=best, progress=False, device="cpu")
-    assert run.test == again.result["final"]["test"]
+    again = fedrec.train(fedrec.create("fedmf", lr=0.3, epochs=5), split, rounds=best, progress=False, device="cpu")
+    assert run.result.test == again.result.final.test
     assert torch.equal(run.trainer.scores(torch.arange(5)), again.trainer.scores(torch.arange(5)))
 
 
@@ -153,7 +153,7 @@ def test_honest_logs_never_show_test(tmp_path, demo, small):
 def test_six_lines_of_python(tmp_path):
     data = fedrec.load("demo")
     split = fedrec.HONEST.split(data, seed=0)
-    run = fedrec.train(fedrec.method("fedmf", data="demo"), split, rounds=3, progress=False, source={"name": "demo"})
+    run = fedrec.train(fedrec.create("fedmf", data="demo"), split, rounds=3, progress=False, source={"name": "demo"})
     top = run.recommend("u14", k=10)
     run.save(tmp_path / "mine")
     assert fedrec.load_run(tmp_path / "mine").recommend("u14", k=10) == top
@@ -161,31 +161,31 @@ def test_six_lines_of_python(tmp_path):
 
 def test_a_run_that_was_never_evaluated_can_still_end(tmp_path, small):
     folder = tmp_path / "run"
-    method = fedrec.method("fedmf", epochs=1)
+    method = fedrec.create("fedmf", epochs=1)
     options = {"out": folder, "checkpoint_every": 2, "evaluate_every": 50, "progress": False, "device": "cpu"}
     fedrec.train(method, small, rounds=5, **options)
     (folder / "result.json").unlink()
     again = fedrec.train(method, small, rounds=4, resume=True, **options)
-    assert again.result["rounds"] == 4
-    assert again.result["selected_round"] == 4
+    assert again.result.rounds == 4
+    assert again.result.selected_round == 4
 
 
 def test_no_validation_items_is_an_error(demo):
     protocol = fedrec.HETEFEDREC.with_options(validation_ratio=0.0)
     with pytest.raises(FedrecError, match="no validation items"):
-        fedrec.train(fedrec.method("popularity"), protocol.split(demo), progress=False, device="cpu")
+        fedrec.train(fedrec.create("popularity"), protocol.split(demo), progress=False, device="cpu")
 
 
 def test_the_result_says_which_round_the_model_is_of(small, monkeypatch):
     options = {"rounds": 6, "progress": False, "device": "cpu"}
-    kept = fedrec.train(fedrec.method("fedmf", lr=0.5), small, **options).result
-    assert kept["model_round"] == kept["selected_round"]
-    monkeypatch.setattr("fedrec.federation.loop.available", lambda device: 0)
-    lost = fedrec.train(fedrec.method("fedmf", lr=0.5), small, **options).result
-    assert lost["model_round"] == 6
-    assert lost["test"] == kept["test"]
+    kept = fedrec.train(fedrec.create("fedmf", lr=0.5), small, **options).result
+    assert kept.model_round == kept.selected_round
+    monkeypatch.setattr("fedrec.federation.selection.available", lambda device: 0)
+    lost = fedrec.train(fedrec.create("fedmf", lr=0.5), small, **options).result
+    assert lost.model_round == 6
+    assert lost.test == kept.test
 
 
 def test_state_on_disk_needs_the_cpu_and_a_folder(small):
     with pytest.raises(ConfigError, match="run folder"):
-        fedrec.train(fedrec.method("fedmf"), small, store="disk", device="cpu", progress=False)
+        fedrec.train(fedrec.create("fedmf"), small, store="disk", device="cpu", progress=False)

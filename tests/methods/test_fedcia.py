@@ -134,7 +134,7 @@ def test_noise_changes_the_mean_by_its_size(demo: fedrec.Split) -> None:
 
 def test_tables_nobody_knows_cannot_be_made_private(demo: fedrec.Split) -> None:
     stage = PrivacyStage(Privacy(scale=0.01), seed=0)
-    with pytest.raises(fedrec.ConfigError, match="cannot be combined with --ldp"):
+    with pytest.raises(fedrec.ConfigError, match="cannot be combined with a privacy stage"):
         Simulation(FedCIA(**QUICK), demo.training, Setup(privacy=stage))
     report = Simulation(FedCIA(**QUICK), demo.training).round(0)
     assert report.bytes_up == demo.data.n_users * demo.data.n_items**2 * 4

@@ -164,10 +164,10 @@ def test_numbers_on_ml_100k(real_data, name, options, protocol, hr, ndcg):
     data = fedrec.load("ml-100k", data_dir=str(real_data))
     options = dict(options)
     rounds = options.pop("rounds", 100)
-    method = fedrec.method(name, protocol=protocol, data="ml-100k", **options)
+    method = fedrec.create(name, protocol=protocol, data="ml-100k", **options)
     run = fedrec.train(
         method, fedrec.preset(protocol).split(data), rounds=rounds, evaluate_every=10, progress=False, device="cpu"
     )
-    final = run.result["final"]["test"]["sampled"]
+    final = run.result.final.test.sampled
     assert hr[0] <= final["hr@10"] <= hr[1]
     assert ndcg[0] <= final["ndcg@10"] <= ndcg[1]

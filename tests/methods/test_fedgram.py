@@ -163,7 +163,7 @@ def test_two_releases_need_more_noise():
 def test_epsilon_is_in_the_result(small):
     pytest.importorskip("dp_accounting")
     run = fedrec.train(FedGram(epsilon=5, n_max=10), small, device="cpu", progress=False)
-    assert run.result["diagnostics"]["epsilon"] == pytest.approx(5, rel=0.02)
+    assert run.result.diagnostics["epsilon"] == pytest.approx(5, rel=0.02)
 
 
 def test_bad_settings_are_one_sentence(small):
@@ -172,5 +172,5 @@ def test_bad_settings_are_one_sentence(small):
     with pytest.raises(ConfigError, match=r"5.\d+e-05 GB for matrices of 60 x 60 items, but 1e-05 GB are allowed"):
         Simulation(FedGram(memory_gb=1e-5), small.training)
     Simulation(FedGram(memory_gb=1e-5, top_items=20), small.training)
-    with pytest.raises(ConfigError, match="cannot be combined with --ldp"):
+    with pytest.raises(ConfigError, match="cannot be combined with a privacy stage"):
         fedrec.train(FedGram(), small, device="cpu", progress=False, privacy=Privacy())

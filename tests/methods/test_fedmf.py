@@ -56,12 +56,12 @@ def test_local_training_stays_at_chance_under_the_honest_protocol(honest, paper)
     for split in (honest, paper):
         method = Local(lr=0.1, init_std=1.0, epochs=5, common_init=True)
         run = fedrec.train(method, split, rounds=40, evaluate_every=40, progress=False, device="cpu")
-        found[split.protocol.name] = run.result["final"]["test"]["sampled"]["hr@10"]
+        found[split.protocol.name] = run.result.final.test.sampled["hr@10"]
     assert found["honest"] < 0.2
     assert found["paper"] > 0.6
 
 
 def test_honest_fedmf_beats_popularity(honest):
-    popular = fedrec.train(fedrec.method("popularity"), honest, progress=False, device="cpu").test["sampled"]["hr@10"]
-    run = fedrec.train(fedrec.method("fedmf", data="demo"), honest, evaluate_every=5, progress=False, device="cpu")
+    popular = fedrec.train(fedrec.create("popularity"), honest, progress=False, device="cpu").test["sampled"]["hr@10"]
+    run = fedrec.train(fedrec.create("fedmf", data="demo"), honest, evaluate_every=5, progress=False, device="cpu")
     assert run.test["sampled"]["hr@10"] > popular + 0.1

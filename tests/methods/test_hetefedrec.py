@@ -8,12 +8,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.privacy import Privacy, PrivacyStage
-from fedrec.federation.run import train
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
+from fedrec.federation.training import train
 from fedrec.methods import create
-from fedrec.methods.hetefedrec import ROWS, HeteFedRec
-from fedrec.methods.hetefedrec import decorrelation, models
+from fedrec.methods.hetefedrec import ROWS, HeteFedRec, decorrelation, models
 from fedrec.testing import MethodSuite
 
 MODES = [settings["mode"] for settings in ROWS.values() if "mode" in settings]
@@ -278,9 +277,9 @@ def test_result_reports_groups_and_what_was_picked(tiny: fedrec.Split) -> None:
     needs = 8 * (tiny.data.n_items * 4 + 16 * 4 + 89 + 16 * 2 + 89) / 1e6  # just enough for size 4
     method = HeteFedRec(**RATES, sizes=(2, 4, 8), sizing="memory", memory_mb=(needs,) * 10 + (99.0,) * 20)
     result = train(method, tiny, rounds=1, device="cpu", progress=False).result
-    assert {name: group["clients"] for name, group in result["client_groups"].items()} == {"2": 0, "4": 10, "8": 20}
-    assert "recall@20" in result["client_groups"]["8"]["test"]["full"]
-    shown = result["diagnostics"]
+    assert {name: group.clients for name, group in result.client_groups.items()} == {"2": 0, "4": 10, "8": 20}
+    assert "recall@20" in result.client_groups["8"].test.full
+    shown = result.diagnostics
     assert shown["sizing"] == "memory"
     assert shown["sizes"]["4"]["clients"] == 10
     assert len(shown["tables"]["8"]["singular_values"]) == 8

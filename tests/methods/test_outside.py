@@ -35,16 +35,16 @@ def test_entry_points_are_found(monkeypatch, honest):
     monkeypatch.setattr(EntryPoint, "load", lambda self: from_the_page()[0])
     monkeypatch.setattr(methods, "_external", lambda: {"fedbias": point})
     assert "fedbias" in methods.names()
-    run = fedrec.train(fedrec.method("fedbias", lr=0.05), honest, rounds=2, progress=False, device="cpu")
-    assert run.result["method"] == "fedbias"
+    run = fedrec.train(fedrec.create("fedbias", lr=0.05), honest, rounds=2, progress=False, device="cpu")
+    assert run.result.method == "fedbias"
 
 
 def test_merging_plugs_into_it(honest):
     base = from_the_page()[0](lr=0.05, epochs=1)
     run = fedrec.train(fedrec.parts.plugin.Merged(base), honest, rounds=2, progress=False, device="cpu")
-    assert run.result["method"] == "fedbias+elastic"
+    assert run.result.method == "fedbias+elastic"
 
 
 def test_merging_needs_a_table():
     with pytest.raises(fedrec.ConfigError, match="downloads no item table"):
-        fedrec.method("popularity", merge="elastic")
+        fedrec.create("popularity", merge="elastic")

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+import fedrec.cli.audit as audit
 import fedrec.cli.bench as bench
 import fedrec.cli.data as data
 import fedrec.cli.inspect as inspect
-import fedrec.cli.judge as judge
 import fedrec.cli.quickstart as quickstart
+import fedrec.cli.recommend as recommend
+import fedrec.cli.show as show
 import fedrec.cli.train as train
 
 app = typer.Typer(
@@ -31,5 +33,5 @@ def main(
 
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (quickstart, train, inspect, judge, bench):
+for module in (quickstart, train, recommend, show, inspect, audit, bench):
     module.register(app)

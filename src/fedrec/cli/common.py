@@ -12,10 +12,13 @@ from rich.console import Console
 
 from fedrec.data import Interactions, catalogue, load, read_csv
 from fedrec.errors import ConfigError, unknown
+from fedrec.federation.options import RunOptions
 from fedrec.protocol import Protocol, preset
 
 err = Console(stderr=True)
 out = Console() if sys.stdout.isatty() else Console(width=120)
+DEFAULTS = RunOptions()
+"""Defaults of everything that is an option of a run in Python, too."""
 
 DataOption = Annotated[str, typer.Option("--data", help="Name of a known data set, or path of a CSV or Parquet file.")]
 DataDirOption = Annotated[
@@ -23,6 +26,7 @@ DataDirOption = Annotated[
 ]
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="honest, paper, pfedrec or hetefedrec.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 
 

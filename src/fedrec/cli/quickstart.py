@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedrec.cli.common import DataDirOption, SeedOption, err, out, read_data
+from fedrec.api import train
+from fedrec.cli.common import DEFAULTS, DataDirOption, SeedOption, err, out, read_data
 from fedrec.cli.tables import print_results
 from fedrec.data import catalogue
 from fedrec.errors import ConfigError, DataError, unknown
-from fedrec.federation.run import Run, train
-from fedrec.methods import create
+from fedrec.federation.run import Run
 from fedrec.protocol import preset
 
 RUNS = (("fedem", 50), ("fedmf", 100), ("local", 50), ("popularity", 1))
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def quickstart(
     data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
+    seed: SeedOption = DEFAULTS.seed,
     rounds: Annotated[int | None, typer.Option(help="Fewer rounds for a quicker look.", min=1)] = None,
     data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k",
 ) -> None:
@@ -42,9 +42,8 @@ def quickstart(
     for protocol in ("honest", "paper"):
         split = preset(protocol).split(interactions, seed)
         for name, usual in RUNS:
-            method = create(name, protocol=protocol, data=interactions.name)
             count = usual if rounds is None else min(usual, rounds)
-            run = train(method, split, rounds=count, seed=seed, evaluate_every=5, source=source)
+            run = train(name, split, rounds=count, seed=seed, evaluate_every=5, source=source)
             results.append(run.result)
             first = first or run
     print_results(results)

@@ -1,16 +1,16 @@
-"""``fedrec train``, ``fedrec recommend``, ``fedrec show``."""
+"""``fedrec train``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from pydantic import ValidationError
-from rich.table import Table
 
+from fedrec.api import train
 from fedrec.cli.common import (
+    DEFAULTS,
     DataDirOption,
     DataOption,
     JsonOption,
@@ -18,7 +18,6 @@ from fedrec.cli.common import (
     SeedOption,
     choice,
     err,
-    out,
     parse_settings,
     print_json,
     read_data,
@@ -26,20 +25,15 @@ from fedrec.cli.common import (
 )
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
+from fedrec.federation.options import RunOptions
 from fedrec.federation.privacy import Privacy
-from fedrec.federation.run import read_result, train
 from fedrec.methods import create
 from fedrec.protocol.given import GIVEN, given_split
-from fedrec.runs import load_run
-
-RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command("train")(train_command)
-    app.command("recommend")(recommend)
-    app.command("show")(show)
 
 
 def train_command(
@@ -48,8 +42,8 @@ def train_command(
     protocol: ProtocolOption = "honest",
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of training; by default the method's own number.", min=0)
-    ] = None,
-    seed: SeedOption = 0,
+    ] = DEFAULTS.rounds,
+    seed: SeedOption = DEFAULTS.seed,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, key=value; repeat it.")
     ] = None,
@@ -60,20 +54,22 @@ def train_command(
         str | None,
         typer.Option(help="How clients merge the downloaded table: elastic, dynamic, static, replace."),
     ] = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Run folder for logs, checkpoints, result and model.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder for logs, checkpoints, result and model.")
+    ] = DEFAULTS.out,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = DEFAULTS.device,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = DEFAULTS.threads,
     split_file: Annotated[
         Path | None, typer.Option(help="Test pairs (user,item) of a published split; replaces --protocol.")
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 1,
+    evaluate_every: Annotated[
+        int, typer.Option(help="Evaluate every so many rounds.", min=1)
+    ] = DEFAULTS.evaluate_every,
     checkpoint_every: Annotated[
         int, typer.Option(help="Write a checkpoint every so many rounds (needs --out).", min=0)
-    ] = 10,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
-    store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = "memory",
+    ] = DEFAULTS.checkpoint_every,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = DEFAULTS.resume,
+    store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = DEFAULTS.store,
     ldp: Annotated[str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")] = None,
     ldp_clip: Annotated[
         float | None, typer.Option(help="Norm an upload's change is clipped to (default 1); 0: no clipping.")
@@ -88,23 +84,36 @@ def train_command(
     time_column: Annotated[str | None, typer.Option(help="Name of the timestamp column.")] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run folder.")
-    ] = False,
+    ] = DEFAULTS.tensorboard,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = not DEFAULTS.progress,
 ) -> None:
     """Train a method and judge it under a protocol."""
-    if threads:
-        torch.set_num_threads(threads)
+    run_options = RunOptions.model_validate(
+        {
+            "rounds": rounds,
+            "seed": seed,
+            "device": device,
+            "out": out,
+            "evaluate_every": evaluate_every,
+            "checkpoint_every": checkpoint_every,
+            "resume": resume,
+            "progress": not quiet,
+            "privacy": _privacy(ldp, ldp_clip, ldp_scale, ldp_delta),
+            "store": choice("store", store, ("memory", "disk")),
+            "tensorboard": tensorboard,
+            "threads": threads,
+        }
+    )
     if split_file is not None:
-        options = parse_settings(protocol_set or [], "--protocol-set")
-        chosen = GIVEN.with_options(**options) if options else GIVEN
+        choices = parse_settings(protocol_set or [], "--protocol-set")
+        chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
         chosen = read_protocol(protocol, protocol_set or [])
     options = parse_settings(settings or [])
     merge = options.pop("merge", merge)
     made = create(method, options, protocol=protocol, data=data, merge=None if merge is None else str(merge))
-    privacy = _privacy(ldp, ldp_clip, ldp_scale, ldp_delta)
     named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
     interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
     if split_file is not None:
@@ -117,24 +126,9 @@ def train_command(
             f"[yellow]protocol '{chosen.name}' leaks: {'; '.join(chosen.leak_reasons)}.[/yellow]",
             soft_wrap=True,
         )
-    run = train(
-        made,
-        split,
-        rounds=rounds,
-        seed=seed,
-        device=device,
-        out=out_dir,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every if out_dir else 0,
-        resume=resume,
-        progress=not quiet,
-        privacy=privacy,
-        store=choice("store", store, ("memory", "disk")),
-        source=source,
-        tensorboard=tensorboard,
-    )
+    run = train(made, split, run_options, source=source)
     if as_json:
-        print_json(run.result)
+        print_json(run.result.model_dump(mode="json"))
     else:
         print_results([run.result])
 
@@ -155,32 +149,3 @@ def _privacy(ldp: str | None, clip: float | None, scale: float | None, delta: fl
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"--ldp-{first['loc'][0]} is {first['input']}: {first['msg']}.") from None
-
-
-def recommend(
-    run: RunFolder,
-    user: Annotated[str, typer.Option(help="Original id of a user.")],
-    k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print the best new items for one user of a trained run."""
-    found = load_run(run, data_dir=data_dir).recommend(user, k)
-    if as_json:
-        print_json({"user": user, "items": [{"item": item, "score": score} for item, score in found]})
-        return
-    table = Table("rank", "item", "score", title=f"Top {k} for user {user}")
-    for rank, (item, score) in enumerate(found, 1):
-        table.add_row(str(rank), str(item), f"{score:.4f}")
-    out.print(table)
-
-
-def show(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")], as_json: JsonOption = False
-) -> None:
-    """Print the results of one or several runs side by side."""
-    results = [read_result(run) for run in runs]
-    if as_json:
-        print_json(results[0] if len(results) == 1 else results)
-    else:
-        print_results(results)

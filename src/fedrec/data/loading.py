@@ -55,7 +55,7 @@ def _in_data_dir(entry: Entry, data_dir: str | Path | None) -> Path | None:
     if not folder:
         return None
     if not Path(folder).is_dir():
-        raise DataError(f"the data folder '{folder}' does not exist; mend --data-dir or FEDREC_DATA.")
+        raise DataError(f"the data folder '{folder}' does not exist; mend the data folder (data_dir) or FEDREC_DATA.")
     return Path(folder) / entry.name / _FILE
 
 
@@ -80,8 +80,8 @@ def _download(entry: Entry, target: Path) -> Interactions:
             ) from None
     raise DataError(
         f"data set '{entry.name}' is not on this machine and cannot be fetched ({'; '.join(reasons)}); "
-        f"put its rows, with the header {','.join(HEADER)}, at {target}, or name a folder that holds "
-        f"{entry.name}/{_FILE} with --data-dir or FEDREC_DATA."
+        f"put its rows, with the header {','.join(HEADER)}, at {target}, or give a data folder (data_dir, or "
+        f"FEDREC_DATA in the environment) that holds {entry.name}/{_FILE}."
     )
 
 

@@ -30,28 +30,28 @@ class Checkpoint:
     record: dict[str, Any]
 
 
-def save(folder: Path, rounds: int, tensors: dict[str, dict[str, Tensor]], record: dict[str, Any]) -> None:
+def save(folder: Path, rounds: int, checkpoint: Checkpoint) -> None:
     """Write the checkpoint of ``rounds`` finished rounds and drop all but the newest ones."""
-    place = folder / f"{rounds:06d}"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    target = folder / f"{rounds:06d}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
     files = {}
-    for name, group in tensors.items():
-        path = place / f"{name}.safetensors"
+    for name, group in checkpoint.tensors.items():
+        path = target / f"{name}.safetensors"
         write_tensors(path, group)
         files[path.name] = _checksum(path)
-    write_json(place / "checkpoint.json", {"files": files, "record": record})
+    write_json(target / "checkpoint.json", {"files": files, "record": checkpoint.record})
     for old in sorted(folder.iterdir())[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole, or None."""
-    for place in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []:
+    for found in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []:
         try:
-            content = json.loads((place / "checkpoint.json").read_text())
-            if all(_checksum(place / name) == [*known] for name, known in content["files"].items()):
-                tensors = {Path(name).stem: load_file(place / name) for name in content["files"]}
+            content = json.loads((found / "checkpoint.json").read_text())
+            if all(_checksum(found / name) == [*known] for name, known in content["files"].items()):
+                tensors = {Path(name).stem: load_file(found / name) for name in content["files"]}
                 return Checkpoint(tensors, content["record"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError):
             continue

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedrec.federation.history import RoundLine
+from fedrec.federation.listeners import Listener, RunStart
+from fedrec.protocol.protocol import Protocol
 
 LINES = 20
 """Plain lines a run prints at most, so that a log stays readable."""
 
 
-class ProgressDisplay:
-    """Shows round, loss, validation metric, clients per second and time left."""
+class ProgressDisplay(Listener):
+    """Shows round, loss, the metric that selects, clients per second and time left."""
 
     def __init__(
-        self, title: str, rounds: int, *, done: int = 0, enabled: bool = True, console: Console | None = None
+        self, protocol: Protocol, note: Callable[[], str] | None = None, console: Console | None = None
     ) -> None:
-        """``done`` rounds are already behind a resumed run."""
-        self.console = console or Console(stderr=True)
-        self.title, self.rounds, self.enabled = title, rounds, enabled
-        self._start, self._first = time.perf_counter(), done
+        """``note`` may add words to every line."""
+        self.protocol, self.note, self.console = protocol, note, console or Console(stderr=True)
         self._bar: Progress | None = None
-        if enabled and self.console.is_terminal:
+
+    def start(self, run: RunStart) -> None:
+        """Show the bar."""
+        self._run, self._first, self._start = run, len(run.earlier), time.perf_counter()
+        if self.console.is_terminal:
             columns = (
                 TextColumn("[bold]{task.description}"),
                 BarColumn(),
@@ -31,35 +37,39 @@ class ProgressDisplay:
                 TextColumn("{task.fields[note]}"),
             )
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console)
-            self._task = self._bar.add_task(title, total=rounds, completed=done, note="")
-
-    def __enter__(self) -> ProgressDisplay:
-        if self._bar:
+            self._task = self._bar.add_task(run.title, total=run.rounds, completed=self._first, note="")
             self._bar.start()
-        return self
+        if not run.keeps_best:
+            self._say("State is too large to keep a copy of the best round: the model of the last round will be saved.")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def round(self, line: RoundLine) -> None:
+        """Show that a round is finished."""
+        done, rounds = line["round"], self._run.rounds
+        if self._bar:
+            self._bar.update(self._task, completed=done, note=self._words(line))
+        elif done == rounds or done == self._first + 1 or done % max(1, rounds // LINES) == 0:
+            taken = time.perf_counter() - self._start
+            left = taken / max(1, done - self._first) * (rounds - done)
+            self._say(f"{self._run.title}: round {done}/{rounds}, {self._words(line)}, {left:.0f} s left")
+
+    def end(self) -> None:
+        """Leave the bar as it stands."""
         if self._bar:
             self._bar.stop()
 
-    def round(self, done: int, note: str) -> None:
-        """Show that ``done`` rounds are finished."""
-        if self._bar:
-            self._bar.update(self._task, completed=done, note=note)
-        elif self.enabled and (
-            done == self.rounds or done == self._first + 1 or done % max(1, self.rounds // LINES) == 0
-        ):
-            taken = time.perf_counter() - self._start
-            left = taken / max(1, done - self._first) * (self.rounds - done)
-            self.console.print(
-                f"{self.title}: round {done}/{self.rounds}, {note}, {left:.0f} s left",
-                highlight=False,
-                soft_wrap=True,
+    def _words(self, line: RoundLine) -> str:
+        chosen = self.protocol
+        words = [] if line["loss"] is None else [f"loss {line['loss']:.4f}"]
+        means = line.get(chosen.select_on)
+        if means is not None:
+            words.append(
+                f"{chosen.select_on} {chosen.select_metric} {means[chosen.select_ranking][chosen.select_metric]:.4f}"
             )
+        if line["clients_per_second"]:
+            words.append(f"{line['clients_per_second']:.0f} clients/s")
+        if self.note is not None:
+            words.append(self.note())
+        return ", ".join(words)
 
-    def say(self, text: str) -> None:
-        """Print a sentence."""
-        if self.enabled:
-            (self._bar.console if self._bar else self.console).print(text, highlight=False, soft_wrap=True)
+    def _say(self, text: str) -> None:
+        (self._bar.console if self._bar else self.console).print(text, highlight=False, soft_wrap=True)

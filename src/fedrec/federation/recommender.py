@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from fedrec.data.training import TrainingView
 from fedrec.federation.config import LearnedConfig, MethodConfig, SampledConfig, validated
+from fedrec.federation.result import Result, ResultTable
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.local.fit import Schedule
 
@@ -81,3 +82,7 @@ class Recommender(ABC):
     @abstractmethod
     def trainer(self, view: TrainingView, setup: Setup) -> Trainer:
         """What runs this system on the training part of a split."""
+
+    def tables(self, result: Result) -> list[ResultTable]:
+        """Tables to print under the result of a run, made from what is in it."""
+        return []

@@ -1,110 +1,211 @@
-"""What a finished run leaves behind: one object of plain values, the same as ``result.json``."""
+"""What a finished run leaves behind, as one typed object; ``result.json`` is its plain values.
+
+Every key is always there: what a run does not have is empty (lists, objects), zero or null. Documented in
+``docs/result.md``. This module imports nothing of methods or engines, so that methods can use it.
+"""
 
 from __future__ import annotations
 
-import platform
-import sys
-from importlib.metadata import version
-from typing import Any
+import json
+import math
+from typing import Annotated, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from fedrec.compute.memory import peak_mb
-from fedrec.evaluation.evaluator import Evaluation
-from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
-from fedrec.federation.loop import Loop
-from fedrec.federation.recommender import Recommender
-from fedrec.protocol.split import Split
+from fedrec.protocol.protocol import Protocol
 
 
-def build_result(
-    method: Recommender,
-    split: Split,
-    loop: Loop,
-    identity: dict[str, Any],
-    privacy: dict[str, object] | None,
-    device: torch.device,
-    total: float,
-) -> dict[str, Any]:
-    """Everything worth knowing about a finished run, as plain values; the trainer holds the selected round's state."""
-    best, history = loop.best, loop.history
-    assert best is not None
-    rounds, seconds = history.rounds, history.seconds
-    work = sum(seconds.get(name, 0.0) for name in ("sampling", "training", "aggregation"))
-    per = max(1, history.trained_clients)
-    counts = split.training.positives.counts
-    groups = sparsity_groups(counts)
-    values = best.results["test"].sampled or best.results["test"].full
-    top = loop.evaluator.top(loop.trainer.scores, 10)
-    result = identity | {
-        "label": method.label,
-        "rounds": rounds,
-        "selected_round": best.round,
-        "model_round": best.round if best.state is not None else rounds,
-        "selected_on": f"{split.protocol.select_on} {split.protocol.select_metric} ({split.protocol.select_ranking})",
-        "users": split.data.n_users,
-        "items": split.data.n_items,
-        "validation": _flat(best.results["validation"]),
-        "test": best.results["test"].means(),
-        "final": {"validation": _flat(loop.final["validation"]), "test": loop.final["test"].means()},
-        "groups": {name: [vars(g) for g in by_group(value, groups)] for name, value in values.items()},
-        "catalogue": {
-            "coverage@10": coverage(top, split.data.n_items),
-            "gini@10": gini(top, split.data.n_items),
-        },
-        "seconds": {"total": total, "per_round": work / max(1, rounds)} | {k: v for k, v in seconds.items()},
-        "clients_per_second": history.trained_clients / work if work else None,
-        "bytes": {
-            "up_per_client_round": history.bytes_up / per,
-            "down_per_client_round": history.bytes_down / per,
-            "up_total": history.bytes_up,
-            "down_total": history.bytes_down,
-        },
-        "private_state_mb": loop.trainer.private_bytes / 1e6,
-        "peak_memory_mb": peak_mb(device),
-        "device": str(device),
-        "threads": torch.get_num_threads(),
-        "versions": _versions(),
-    }
-    views = loop.trainer.views
-    if views:
-        result["views"] = {
-            view: {"test": best.results[f"test@{view}"].means(), "final": loop.final[f"test@{view}"].means()}
-            for view in views
-        }
-    if named := loop.trainer.client_groups():
-        result["client_groups"] = {
-            name: {"clients": len(clients)} | _group_means(best.results, clients.cpu().numpy())
-            for name, clients in named.items()
-        }
-    if found := loop.trainer.diagnostics():
-        result["diagnostics"] = found
-    if split.held_out_in_training:
-        result["held_out_in_training"] = split.held_out_in_training
-    if privacy is not None:
-        result["privacy"] = privacy
-    return result
+def _nan(value: Any) -> Any:
+    return math.nan if value is None else value
 
 
-def _group_means(results: dict[str, Evaluation], clients: NDArray[np.int64]) -> dict[str, Any]:
-    """Validation and test metrics over some clients; a group of nobody has none."""
-    means: dict[str, Any] = {}
-    for part in ("validation", "test") if len(clients) else ():
-        kinds = (results[part].sampled, results[part].full)
-        means[part] = Evaluation(*({name: value[clients] for name, value in kind.items()} for kind in kinds)).means()
-    return means
+def _null(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
-def _flat(evaluation: Evaluation) -> dict[str, Any]:
-    means = evaluation.means()
-    return (means["sampled"] or means["full"]) | {"full": means["full"]}
+Value = Annotated[float, BeforeValidator(_nan), PlainSerializer(_null, return_type=float | None, when_used="json")]
+"""A mean over clients; NaN, in JSON null, where no client has a value."""
 
 
-def _versions() -> dict[str, str]:
-    names = ("fedrec", "torch", "numpy")
-    return {name: version(name) for name in names} | {
-        "python": platform.python_version(),
-        "platform": sys.platform,
-    }
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_serialization_defaults_required=True
+    )
+
+
+class ResultTable(_Record):
+    """A table a method wants printed under its result, in words and numbers as they are to be read."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    """One text per column."""
+
+
+class Metrics(_Record):
+    """Means over clients by metric name, such as ``ndcg@10``."""
+
+    sampled: dict[str, Value] = {}
+    """Against the protocol's sampled candidates; empty where it draws none."""
+    full: dict[str, Value]
+    """Against all items."""
+
+
+class FlatMetrics(_Record):
+    """Means over clients: those against sampled candidates by name (all-item ones where none are drawn), and ``full``."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Value]
+
+    full: dict[str, Value]
+    """Against all items."""
+
+    def __getitem__(self, name: str) -> float:
+        return self.__pydantic_extra__[name]
+
+
+class FinalMetrics(_Record):
+    """What the state after the last round reaches."""
+
+    validation: FlatMetrics
+    test: Metrics
+
+
+class ViewMetrics(_Record):
+    """What another way to score reaches on test."""
+
+    test: Metrics
+    """At the selected round."""
+    final: Metrics
+    """After the last round."""
+
+
+class GroupMean(_Record):
+    """Mean of one metric over clients that have about equally many training items."""
+
+    group: int
+    """1 is the fifth of the clients with the fewest training items."""
+    size: int
+    """Clients of the group that have a value."""
+    mean: float
+
+
+class ClientGroup(_Record):
+    """A group of clients the method names, such as those of one model size."""
+
+    clients: int
+    validation: Metrics | None = None
+    """Null for a group of nobody, like ``test``."""
+    test: Metrics | None = None
+
+
+class Seconds(_Record):
+    """Time taken; the other keys are the phases of a round, summed over rounds."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float]
+
+    total: float
+    """Of the call, evaluation and checkpoints included."""
+    per_round: float
+    """Sampling, training and aggregation of one round."""
+
+
+class Bytes(_Record):
+    """What crossed between clients and server."""
+
+    up_per_client_round: float
+    down_per_client_round: float
+    up_total: int
+    down_total: int
+
+
+class PrivacyReport(_Record):
+    """The privacy stage's settings and what they are worth for the client with most uploads."""
+
+    mechanism: str
+    clip: float | None
+    scale: float
+    delta: float
+    epsilon_per_round: float | None
+    """Null where there is no guarantee, like ``epsilon_total``."""
+    epsilon_total: float | None
+    spends_delta: bool
+    """Whether ``epsilon_total`` holds at ``delta`` only."""
+    most_uploads_of_a_client: int
+    assumes: str
+    verdict: str
+
+
+class Identity(_Record):
+    """What makes a run this run: two runs with the same identity give the same numbers. ``run.json`` holds it."""
+
+    method: str
+    data: str
+    protocol: str
+    leaks: bool
+    """Whether the protocol lets the test set into training or selection."""
+    leak_reasons: list[str]
+    seed: int
+    config: dict[str, Any]
+    """The method's settings."""
+    config_hash: str
+    split_hash: str
+    split_seed: int
+    protocol_options: Protocol
+    source: dict[str, Any]
+    """How to find the data again: a name, or a file and its columns."""
+
+
+class Result(Identity):
+    """Everything worth knowing about a finished run."""
+
+    label: str
+    """The method's name and the settings that tell its runs apart in a table."""
+    rounds: int
+    selected_round: int
+    """The round whose test values count, chosen by ``selected_on``."""
+    model_round: int
+    """The round whose state was saved: the last one where a copy of the selected one did not fit into memory."""
+    selected_on: str
+    users: int
+    items: int
+    validation: FlatMetrics
+    """At the selected round."""
+    test: Metrics
+    """At the selected round."""
+    final: FinalMetrics
+    groups: dict[str, list[GroupMean]]
+    """Test values by metric and client sparsity."""
+    catalogue: dict[str, float]
+    """``coverage@10``: share of items in somebody's top 10; ``gini@10``: 0 if all are shown equally often."""
+    seconds: Seconds
+    clients_per_second: float | None
+    bytes: Bytes
+    private_state_mb: float
+    peak_memory_mb: float
+    device: str
+    threads: int
+    versions: dict[str, str]
+    views: dict[str, ViewMetrics] = {}
+    """Other ways to score that the method reports."""
+    client_groups: dict[str, ClientGroup] = {}
+    diagnostics: dict[str, Any] = {}
+    """What the method itself has to say; plain values of its own making."""
+    held_out_in_training: int = 0
+    """Held-out items a client also trains on, where a protocol keeps repeated rows."""
+    privacy: PrivacyReport | None = None
+    """Null without a privacy stage."""
+    tables: list[ResultTable] = []
+    """Tables the method wants printed."""
+
+
+def metric_title(name: str) -> str:
+    """A metric's name as a column is headed: HR@10, Recall@20."""
+    kind, _, k = name.partition("@")
+    return f"{kind.upper() if kind in ('hr', 'ndcg') else kind.capitalize()}@{k}"
+
+
+def result_schema() -> str:
+    """JSON Schema of ``result.json``, as ``docs/result.schema.json`` holds it."""
+    return json.dumps(Result.model_json_schema(mode="serialization"), indent=2) + "\n"

@@ -33,7 +33,7 @@ class Simulation:
         setup = setup or Setup()
         self.method, self.view, self.privacy, self.device = method, view, setup.privacy, setup.device
         if setup.privacy is not None and (problem := method.privacy_problem()):
-            raise ConfigError(f"{method.name} cannot be combined with local differential privacy: {problem}.")
+            raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
         self.logits = method.logits
         counts = torch.from_numpy(view.positives.counts)
         self.task = Task(view.n_clients, view.n_items, counts, setup.seed, self.device)

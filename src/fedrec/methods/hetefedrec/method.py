@@ -21,6 +21,7 @@ from fedrec.federation.config import MethodConfig
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.method import SumMethod
 from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
+from fedrec.federation.result import Result, ResultTable, metric_title
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
@@ -263,3 +264,23 @@ class HeteFedRec(SumMethod):
             "sizes": found,
             "tables": {name: decorrelation.spectrum(table) for name, table in tables.items()},
         }
+
+    def tables(self, result: Result) -> list[ResultTable]:
+        """Who got which size, how well each does and what it sends."""
+        shown = result.diagnostics
+        metrics = list(result.test.full)[:2]
+        columns = ["size", "clients", "training items", "trains", *map(metric_title, metrics), "KB up", "KB down"]
+        rows = []
+        for name, group in shown["sizes"].items():
+            items, test = group["training_items"], result.client_groups[name].test
+            rows.append(
+                [
+                    name,
+                    f"{group['clients']:,}",
+                    f"{items[0]} to {items[1]}" if items else "-",
+                    str(group["trains_size"]),
+                    *["-" if test is None else f"{test.full[metric]:.4f}" for metric in metrics],
+                    *[f"{group[f'bytes_{way}_per_visit'] / 1e3:.1f}" for way in ("up", "down")],
+                ]
+            )
+        return [ResultTable(title=f"{result.label}: sizes by {shown['sizing']}", columns=columns, rows=rows)]

@@ -24,7 +24,7 @@ from fedrec.protocol import preset
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command("audit")(audit_command)
 
 

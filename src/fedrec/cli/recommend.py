@@ -1,0 +1,34 @@
+"""``fedrec recommend``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedrec.api import load_run
+from fedrec.cli.common import DataDirOption, JsonOption, RunFolder, out, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("recommend")(recommend)
+
+
+def recommend(
+    run: RunFolder,
+    user: Annotated[str, typer.Option(help="Original id of a user.")],
+    k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the best new items for one user of a trained run."""
+    found = load_run(run, data_dir=data_dir).recommend(user, k)
+    if as_json:
+        print_json({"user": user, "items": [{"item": item, "score": score} for item, score in found]})
+        return
+    table = Table("rank", "item", "score", title=f"Top {k} for user {user}")
+    for rank, (item, score) in enumerate(found, 1):
+        table.add_row(str(rank), str(item), f"{score:.4f}")
+    out.print(table)

@@ -1,0 +1,133 @@
+"""Puts together the result of a finished run."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedrec.compute.memory import peak_mb
+from fedrec.evaluation.evaluator import Evaluation
+from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
+from fedrec.federation.history import History
+from fedrec.federation.recommender import Recommender
+from fedrec.federation.result import (
+    Bytes,
+    ClientGroup,
+    FinalMetrics,
+    FlatMetrics,
+    GroupMean,
+    Identity,
+    Metrics,
+    PrivacyReport,
+    Result,
+    Seconds,
+    ViewMetrics,
+)
+from fedrec.federation.run_state import RunState
+from fedrec.federation.selection import Best
+
+
+def build_result(
+    method: Recommender,
+    state: RunState,
+    best: Best,
+    identity: Identity,
+    privacy: dict[str, object] | None,
+    device: torch.device,
+    total: float,
+) -> Result:
+    """Everything worth knowing about a finished run; the trainer holds the selected round's state."""
+    split, trainer, history, final = state.split, state.trainer, state.history, state.selection.final
+    protocol = split.protocol
+    work = _work(history)
+    top = state.selection.evaluator.top(trainer.scores, 10)
+    result = Result(
+        **dict(identity),
+        label=method.label,
+        rounds=history.rounds,
+        selected_round=best.round,
+        model_round=best.round if best.state is not None else history.rounds,
+        selected_on=f"{protocol.select_on} {protocol.select_metric} ({protocol.select_ranking})",
+        users=split.data.n_users,
+        items=split.data.n_items,
+        validation=_flat(best.results["validation"]),
+        test=_metrics(best.results["test"]),
+        final=FinalMetrics(validation=_flat(final["validation"]), test=_metrics(final["test"])),
+        groups=_sparsity(best.results["test"], split.training.positives.counts),
+        catalogue={"coverage@10": coverage(top, split.data.n_items), "gini@10": gini(top, split.data.n_items)},
+        seconds=Seconds(total=total, per_round=work / max(1, history.rounds), **history.seconds),
+        clients_per_second=history.trained_clients / work if work else None,
+        bytes=_bytes(history),
+        private_state_mb=trainer.private_bytes / 1e6,
+        peak_memory_mb=peak_mb(device),
+        device=str(device),
+        threads=torch.get_num_threads(),
+        versions=_versions(),
+        views={
+            view: ViewMetrics(test=_metrics(best.results[f"test@{view}"]), final=_metrics(final[f"test@{view}"]))
+            for view in trainer.views
+        },
+        client_groups={
+            name: _client_group(best.results, clients.cpu().numpy())
+            for name, clients in trainer.client_groups().items()
+        },
+        diagnostics=trainer.diagnostics(),
+        held_out_in_training=split.held_out_in_training,
+        privacy=None if privacy is None else PrivacyReport.model_validate(privacy),
+    )
+    return result.model_copy(update={"tables": method.tables(result)})
+
+
+def _work(history: History) -> float:
+    return sum(history.seconds.get(name, 0.0) for name in ("sampling", "training", "aggregation"))
+
+
+def _bytes(history: History) -> Bytes:
+    visits = max(1, history.trained_clients)
+    return Bytes(
+        up_per_client_round=history.bytes_up / visits,
+        down_per_client_round=history.bytes_down / visits,
+        up_total=history.bytes_up,
+        down_total=history.bytes_down,
+    )
+
+
+def _metrics(evaluation: Evaluation) -> Metrics:
+    return Metrics(**evaluation.means())
+
+
+def _flat(evaluation: Evaluation) -> FlatMetrics:
+    means = evaluation.means()
+    return FlatMetrics(full=means["full"], **(means["sampled"] or means["full"]))
+
+
+def _sparsity(test: Evaluation, counts: NDArray[np.int64]) -> dict[str, list[GroupMean]]:
+    groups = sparsity_groups(counts)
+    return {
+        name: [GroupMean(**vars(found)) for found in by_group(value, groups)]
+        for name, value in (test.sampled or test.full).items()
+    }
+
+
+def _client_group(results: dict[str, Evaluation], clients: NDArray[np.int64]) -> ClientGroup:
+    """Validation and test metrics over some clients; a group of nobody has none."""
+    if not len(clients):
+        return ClientGroup(clients=0)
+    means = {}
+    for part in ("validation", "test"):
+        kinds = (results[part].sampled, results[part].full)
+        means[part] = _metrics(Evaluation(*({name: value[clients] for name, value in kind.items()} for kind in kinds)))
+    return ClientGroup(clients=len(clients), **means)
+
+
+def _versions() -> dict[str, str]:
+    names = ("fedrec", "torch", "numpy")
+    return {name: version(name) for name in names} | {
+        "python": platform.python_version(),
+        "platform": sys.platform,
+    }

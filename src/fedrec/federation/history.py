@@ -1,0 +1,70 @@
+"""What happened in a run so far, round by round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
+
+from fedrec.federation.trainer import RoundReport
+
+Means = dict[str, dict[str, float]]
+"""Means over clients by ranking (sampled, full) and metric."""
+
+
+class RoundLine(TypedDict):
+    """One finished round, as ``metrics.jsonl`` holds it."""
+
+    round: int
+    """Counts from 1."""
+    loss: float | None
+    """Mean over the clients that trained; None where a method has none."""
+    validation: NotRequired[Means]
+    """Only in rounds that are evaluated."""
+    test: NotRequired[Means]
+    """Only where the protocol selects on test; otherwise the test values stay sealed."""
+    clients_per_second: float | None
+    bytes_up: int
+    bytes_down: int
+    seconds: dict[str, float]
+    """By phase."""
+
+
+@dataclass
+class History:
+    """Grows with every round and is part of a checkpoint."""
+
+    rounds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    trained_clients: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    lines: list[RoundLine] = field(default_factory=list)
+
+    def add(self, report: RoundReport, shown: dict[str, Means]) -> RoundLine:
+        """Account for one finished round and what may be shown of its evaluation; returns the round's line."""
+        self.rounds += 1
+        self.trained_clients += report.clients
+        self.bytes_up += report.bytes_up
+        self.bytes_down += report.bytes_down
+        for name, value in report.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+        self.lines.append(_line(self.rounds, report, shown))
+        return self.lines[-1]
+
+
+def _line(number: int, report: RoundReport, shown: dict[str, Means]) -> RoundLine:
+    total = sum(report.seconds.values())
+    line: RoundLine = {
+        "round": number,
+        "loss": report.loss if math.isfinite(report.loss) else None,
+        "clients_per_second": round(report.clients / total, 1) if total else None,
+        "bytes_up": report.bytes_up,
+        "bytes_down": report.bytes_down,
+        "seconds": {name: round(value, 4) for name, value in report.seconds.items()},
+    }
+    if "validation" in shown:
+        line["validation"] = shown["validation"]
+    if "test" in shown:
+        line["test"] = shown["test"]
+    return line

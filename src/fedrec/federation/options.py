@@ -1,0 +1,76 @@
+"""How a run is made, beside the method and the data: one set of options and defaults for Python and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedrec.errors import ConfigError, unknown
+from fedrec.federation.privacy import Privacy
+
+
+class RunOptions(BaseModel):
+    """Options of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    rounds: int | None = Field(None, ge=0)
+    """Rounds of training; by default the method's own number."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of everything random."""
+    device: str = "auto"
+    """auto (CUDA where there is one), cpu or cuda."""
+    out: Path | None = None
+    """Run folder for logs, checkpoints, result and model."""
+    evaluate_every: int = Field(1, ge=1)
+    """Evaluate every so many rounds, and after the last."""
+    checkpoint_every: int = Field(10, ge=0)
+    """Write a checkpoint every so many rounds (0: never); means nothing without a run folder."""
+    resume: bool = False
+    """Continue the run in the run folder."""
+    progress: bool = True
+    """Show progress on stderr."""
+    privacy: Privacy | None = None
+    """Local differential privacy on uploads."""
+    store: Literal["memory", "disk"] = "memory"
+    """Where client state lives: in memory, or in memory-mapped files in the run folder."""
+    tensorboard: bool = False
+    """Also log for TensorBoard, in the run folder."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads while the run lasts."""
+
+    if not TYPE_CHECKING:  # type checkers see the fields; at run time a mistake becomes one sentence
+
+        def __init__(self, **values: Any) -> None:
+            for name in values:
+                if name not in type(self).model_fields:
+                    raise ConfigError(unknown("option of a run", name, type(self).model_fields))
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError(_sentence(error)) from None
+
+    @model_validator(mode="after")
+    def _needs_a_folder(self) -> RunOptions:
+        wishes = {
+            "resuming a run": self.resume,
+            "keeping client state on disk": self.store == "disk",
+            "logging for TensorBoard": self.tensorboard,
+        }
+        for wish, wanted in wishes.items():
+            if wanted and self.out is None:
+                raise ValueError(f"{wish} needs a run folder; give it (out)")
+        return self
+
+    def changed(self, **changes: Any) -> RunOptions:
+        """A copy with some options changed, checked like new ones."""
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    text = first["msg"].removeprefix("Value error, ")
+    name = ".".join(str(part) for part in first["loc"])
+    return f"option {name} is {first['input']!r}: {text}." if name else f"{text}."

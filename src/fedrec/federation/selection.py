@@ -1,0 +1,81 @@
+"""Which round is reported: evaluates rounds, remembers the best one, and keeps the test values sealed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrec.compute.memory import available
+from fedrec.errors import FedrecError
+from fedrec.evaluation.evaluator import Evaluation, Evaluator
+from fedrec.federation.history import Means
+from fedrec.federation.trainer import Trainer
+from fedrec.protocol.split import Split
+
+
+@dataclass
+class Best:
+    """The selected round so far: its results and, where memory allows, its state."""
+
+    round: int
+    value: float
+    results: dict[str, Evaluation]
+    state: dict[str, Tensor] | None
+
+
+class Selection:
+    """Evaluates a trainer as the split's protocol says, and keeps the best round."""
+
+    def __init__(self, trainer: Trainer, split: Split, device: torch.device) -> None:
+        """Nothing is evaluated yet."""
+        self.trainer, self.split = trainer, split
+        self.evaluator = Evaluator(split, device, logits=trainer.logits)
+        self.best: Best | None = None
+        self.final: dict[str, Evaluation] = {}
+        """The newest results, by part and view."""
+        # A copy of the state at the best round lets the run recommend from it; a very large one is not worth it.
+        size = sum(tensor.numel() * tensor.element_size() for tensor in trainer.state().values())
+        self.keeps_state = size < available(device) // 8
+
+    def measure(self) -> None:
+        """Evaluate the current state: both parts, and all views the method reports."""
+        self.final = {}
+        for view in (None, *self.trainer.views):
+            scorer = partial(self.trainer.scores, view=view)
+            found = self.evaluator.evaluate(scorer, "validation", "test", order=self.trainer.client_order)
+            for part, value in found.items():
+                self.final[part if view is None else f"{part}@{view}"] = value
+
+    def evaluate(self, done: int) -> dict[str, Means]:
+        """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
+        protocol = self.split.protocol
+        self.measure()
+        shown = {"validation": self.final["validation"].means()}
+        if protocol.select_on == "test":
+            shown["test"] = self.final["test"].means()
+        value = shown[protocol.select_on][protocol.select_ranking][protocol.select_metric]
+        if np.isnan(value):
+            raise FedrecError(
+                f"{self.split.data.name} has no {protocol.select_on} items under '{protocol.name}', so no round can be "
+                "chosen; raise validation_ratio or use data with more rows per user."
+            )
+        better = self.best is None or value > self.best.value or (value == self.best.value and protocol.select_later)
+        if better:
+            state = None
+            if self.keeps_state:
+                state = {name: tensor.clone() for name, tensor in self.trainer.state().items()}
+            self.best = Best(done, value, self.final, state)
+        return shown
+
+    def conclude(self, rounds: int) -> Best:
+        """The selected round after the last one; what a run resumed at its end has not measured is measured now."""
+        if self.best is None:
+            self.evaluate(rounds)
+        elif not self.final:
+            self.measure()
+        assert self.best is not None
+        return self.best

@@ -1,0 +1,38 @@
+"""The command line and Python have the same options and defaults, and only the command line speaks of flags."""
+
+import ast
+import re
+from pathlib import Path
+
+import typer
+
+import fedrec
+from fedrec.cli.app import app
+
+SOURCE = Path(fedrec.__file__).parent
+ELSEWHERE = {"progress": "quiet", "privacy": "ldp"}
+FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*+(?!>)")
+
+
+def test_defaults_are_those_of_python():
+    command = typer.main.get_command(app).commands["train"]
+    flags = {parameter.name: parameter.default for parameter in command.params}
+    for name, value in fedrec.RunOptions():
+        found = flags[ELSEWHERE.get(name, name)]
+        assert (not found if name == "progress" else found) == value, name
+
+
+def flags_in(tree):
+    """Flags in texts of several words: an argument of another program is one word."""
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [flag for text in texts if " " in text for flag in FLAG.findall(text)]
+
+
+def test_library_words_are_no_flags():
+    for path in SOURCE.rglob("*.py"):
+        if "cli" not in path.relative_to(SOURCE).parts:
+            assert flags_in(ast.parse(path.read_text())) == [], path
+
+
+def test_the_search_for_flags_finds_them():
+    assert flags_in(ast.parse('f"{x}; use another --out."; ["--no-deps"]; "a --broadcast--> b"')) == ["--out"]
