@@ -41,15 +41,15 @@ def train(split, listener, **options):
 
 def test_they_are_called_in_order(small, tmp_path):
     ear = Ear()
-    train(small, ear, rounds=5, out=tmp_path / "run", checkpoint_every=2)
+    train(small, ear, rounds=6, out=tmp_path / "run", checkpoint_every=2)
     assert ear.heard == [
-        "start 0/5", "round 1", "round 2 evaluated", "checkpoint 2", "round 3", "round 4 evaluated", "checkpoint 4",
-        "round 5 evaluated", "end",
+        "start 0/6", "round 1", "round 2 evaluated", "checkpoint 2", "round 3", "round 4 evaluated", "checkpoint 4",
+        "round 5", "round 6 evaluated", "end",
     ]  # fmt: skip
     ear = Ear()
     (tmp_path / "run" / "result.json").unlink()
-    train(small, ear, rounds=5, out=tmp_path / "run", resume=True)
-    assert ear.heard == ["start 4/5", "round 5 evaluated", "end"]
+    train(small, ear, rounds=6, out=tmp_path / "run", resume=True)
+    assert ear.heard == ["start 4/6", "round 5", "round 6 evaluated", "end"]
 
 
 def test_no_checkpoint_is_due_without_a_folder(small):
