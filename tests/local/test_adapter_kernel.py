@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.local.fit import Step, fit, put_rows, take_rows
-from fedrec.parts import merging
+from fedrec.local.adapters import MergingAdapter, adapter_widths
+from fedrec.local.fit import Schedule, Step, put_rows, take_rows
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
 
 DIM, ITEMS, BATCH = 5, 60, 40
-WIDTHS = merging.adapter_widths(DIM)
+WIDTHS = adapter_widths(DIM)
 SIZES = (21, 9, 4, 1)  # positives; with 4 negatives: short last batches, and items repeated in one
 
 
@@ -37,7 +37,7 @@ def state(widths: tuple[int, ...] = WIDTHS) -> dict[str, Tensor]:
     n = len(SIZES)
     keys = streams.keys(1, streams.Purpose.INIT, 0, torch.arange(n))
     return {
-        "theta": merging.init_adapters(widths, keys),
+        "theta": MergingAdapter(widths).network.draw_each(keys),
         "user": torch.randn(n, DIM, generator=generator),
         "local": torch.randn(n, ITEMS, DIM, generator=generator),
         "server": torch.randn(n, ITEMS, DIM, generator=generator),
@@ -117,13 +117,11 @@ def train(
 ) -> tuple[dict[str, Tensor], Tensor]:
     out = {name: value.clone() for name, value in s.items()}
     block, server = take_rows(out["local"], samples), take_rows(out["server"], samples)
-    data = (out["theta"], out["user"], block, server, samples)
-    options = {"widths": widths, "epochs": epochs, "batch_size": BATCH, "early_stop_tol": tol}
-    if lr is not None:
-        losses = merging.fit_interleaved(*data, lr=lr, adapter_lr=0.03, **options)
-    else:
-        pool = (out["local"], out["server"]) if dynamic else None
-        losses = merging.fit_adapter(*data, lr=0.03, pool=pool, **options)
+    params = {"adapter": out["theta"], "user": out["user"], "local": block, "server": server}
+    if dynamic:
+        params |= {"pool_local": out["local"], "pool_server": out["server"]}
+    steps = [Step(("adapter",), 0.03), *([] if lr is None else [Step(("user", "local"), lr)])]
+    losses = MergingAdapter(widths).train(params, samples, Schedule(epochs, BATCH, tol), steps)
     put_rows(out["local"], samples, block)
     return out, losses
 
@@ -131,7 +129,7 @@ def train(
 @pytest.mark.parametrize("kind", ["adapter", "interleaved", "dynamic"])
 @pytest.mark.parametrize("hidden", [(16, 8), (), (7, 9, 3)])
 def test_equals_a_plain_loop_over_the_dense_table(kind: str, hidden: tuple[int, ...]) -> None:
-    samples, widths = cohort(), merging.adapter_widths(DIM, hidden)
+    samples, widths = cohort(), adapter_widths(DIM, hidden)
     s = state(widths)
     lr = 0.05 if kind == "interleaved" else None
     got, losses = train(s, samples, 6, widths=widths, lr=lr, dynamic=kind == "dynamic")
@@ -159,19 +157,6 @@ def test_stops_early_where_the_plain_loop_does(kind: str) -> None:
 
 
 @pytest.mark.parametrize("lr", [None, 0.05])
-def test_kernel_equals_fit(lr: float | None) -> None:
-    samples, s = cohort(), state()
-    got, losses = train(s, samples, 4, lr=lr)
-    params = {"adapter": s["theta"].clone(), "user": s["user"].clone()}
-    params |= {name: take_rows(s[name], samples) for name in ("local", "server")}
-    steps = [Step(("adapter",), 0.03), *([Step(("user", "local"), lr)] if lr else [])]
-    want = fit(params, merging.adapter_loss(WIDTHS), samples, epochs=4, batch_size=BATCH, steps=steps)
-    torch.testing.assert_close(got["theta"], params["adapter"], atol=3e-4, rtol=1e-3)
-    torch.testing.assert_close(got["user"], params["user"], atol=3e-4, rtol=1e-3)
-    torch.testing.assert_close(losses, want, atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("lr", [None, 0.05])
 def test_a_batch_of_clients_is_batches_of_one(lr: float | None) -> None:
     samples, s = cohort(), state()
     together, losses = train(s, samples, 3, lr=lr)
@@ -196,22 +181,3 @@ def test_only_what_should_move_moves() -> None:
         touched[c, samples.rows[c, : samples.row_counts[c]].long()] = True
     moved = (everything["local"] != s["local"]).all(2)
     assert torch.equal(moved, touched)
-
-
-def test_a_view_that_is_not_contiguous_is_trained_too() -> None:
-    samples, s = cohort(), state()
-    want, _ = train(s, samples, 2)
-    strided = torch.zeros(len(SIZES), 2 * s["theta"].shape[1])[:, ::2]
-    strided.copy_(s["theta"])
-    blocks = (take_rows(s["local"], samples), take_rows(s["server"], samples))
-    merging.fit_adapter(strided, s["user"], *blocks, samples, widths=WIDTHS, epochs=2, batch_size=BATCH, lr=0.03)
-    assert torch.equal(strided, want["theta"])
-
-
-def test_a_client_without_samples_rests() -> None:
-    samples, s = cohort(), state()
-    counts = samples.counts.clone()
-    counts[1] = 0
-    got, losses = train(s, replace(samples, counts=counts), 2, lr=0.05)
-    assert torch.equal(got["theta"][1], s["theta"][1])
-    assert float(losses[1]) == 0

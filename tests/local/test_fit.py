@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.local.cpu.mf import train_mf
-from fedrec.local.fit import Batch, Params, Step, fit, fit_mf, lookup, mf_loss, put_rows, take_rows
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Batch, Optimizer, Params, Schedule, Step, fit, lookup, put_rows, take_rows
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
@@ -33,6 +33,25 @@ def make_samples(sizes: list[int] = SIZES, clients: list[int] | None = None, neg
 def start(clients: int, std: float = 0.5) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(1)
     return std * torch.randn(clients, DIM, generator=rng), std * torch.randn(ITEMS, DIM, generator=rng)
+
+
+mf_loss = MatrixFactorisation().loss
+
+
+def train(
+    how: str,
+    user: Tensor,
+    block: Tensor,
+    samples: Samples,
+    schedule: Schedule,
+    lr: float,
+    optimizer: Optimizer = "adam",
+) -> Tensor:
+    """Train by the reference, or by the problem's entry, which takes the compiled twin."""
+    params, steps = {"user": user, "block": block}, [Step(("user", "block"), lr, optimizer)]
+    if how == "fit":
+        return fit(params, mf_loss, samples, schedule, steps)
+    return MatrixFactorisation().train(params, samples, schedule, steps)
 
 
 def batches(samples: Samples, c: int, epoch: int, size: int = BATCH) -> list[Tensor]:
@@ -96,19 +115,7 @@ def test_training_equals_torch_optim_on_the_dense_table(how, optimizer, lr, tol)
     samples = make_samples()
     user, table = start(len(SIZES))
     trained, block = user.clone(), take_rows(table, samples)
-    if how == "fit":
-        losses = fit(
-            {"user": trained, "block": block},
-            mf_loss,
-            samples,
-            epochs=8,
-            batch_size=BATCH,
-            steps=[Step(("user", "block"), lr, optimizer)],
-            early_stop_tol=tol,
-        )
-    else:
-        options = {"epochs": 8, "batch_size": BATCH, "lr": lr, "early_stop_tol": tol}
-        losses = train_mf(trained, block, samples, optimizer=optimizer, **options)
+    losses = train(how, trained, block, samples, Schedule(8, BATCH, tol), lr, optimizer)
     tables = full_tables(table, samples, block)
     ends = set()
     for c in range(len(SIZES)):
@@ -140,7 +147,7 @@ def test_weight_decay_and_lr_decay_on_a_personal_table(optimizer):
 
     options = {"weight_decay": 0.02, "lr_decay": 0.9}
     step = Step(("user", "table"), 0.1, optimizer, **options)
-    fit(params, loss, samples, epochs=3, batch_size=BATCH, steps=[step])
+    fit(params, loss, samples, Schedule(3, BATCH), [step])
     for c in range(len(SIZES)):
         expected_user, expected_table, *_ = plain_loop(user[c], table, samples, c, optimizer, 3, lr=0.1, **options)
         assert close(params["user"][c], expected_user)
@@ -152,7 +159,7 @@ def test_steps_run_in_sequence_each_with_a_fresh_forward():
     user, table = start(len(SIZES))
     params = {"user": user.clone(), "block": take_rows(table, samples)}
     steps = [Step(("user",), 0.1, "sgd"), Step(("block",), {"block": 3.0}, "sgd")]
-    losses = fit(params, mf_loss, samples, epochs=2, batch_size=BATCH, steps=steps)
+    losses = fit(params, mf_loss, samples, Schedule(2, BATCH), steps)
     tables = full_tables(table, samples, params["block"])
     for c in range(len(SIZES)):
         vector, rows, seen = user[c].clone(), table.clone(), 0.0
@@ -175,7 +182,7 @@ def test_parameters_without_a_step_do_not_move():
     samples = make_samples()
     user, table = start(len(SIZES))
     params = {"user": user.clone(), "block": take_rows(table, samples)}
-    fit(params, mf_loss, samples, epochs=1, batch_size=BATCH, steps=[Step(("user",), 0.1)])
+    fit(params, mf_loss, samples, Schedule(1, BATCH), [Step(("user",), 0.1)])
     assert torch.equal(params["block"], take_rows(table, samples))
     assert not torch.equal(params["user"], user)
 
@@ -183,24 +190,19 @@ def test_parameters_without_a_step_do_not_move():
 @pytest.mark.parametrize("tol", [0.0, 0.05])
 @pytest.mark.parametrize("how", ["fit", "kernel"])
 def test_a_batch_of_clients_equals_batches_of_one_in_any_order(how, tol):
-    def train(clients: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def run(clients: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         samples = make_samples(clients=clients)
         user, table = start(len(SIZES))
         user, block = user[clients], take_rows(table, samples)
-        if how == "kernel":
-            losses = train_mf(user, block, samples, epochs=5, batch_size=BATCH, lr=0.05, early_stop_tol=tol)
-        else:
-            step = Step(("user", "block"), 0.05)
-            params = {"user": user, "block": block}
-            losses = fit(params, mf_loss, samples, epochs=5, batch_size=BATCH, steps=[step], early_stop_tol=tol)
+        losses = train(how, user, block, samples, Schedule(5, BATCH, tol), 0.05)
         return user, full_tables(table, samples, block), losses
 
-    everyone = train(list(range(len(SIZES))))
+    everyone = run(list(range(len(SIZES))))
     shuffled = [4, 6, 0, 5, 2, 1, 3]
-    for mixed, together in zip(train(shuffled), everyone, strict=True):
+    for mixed, together in zip(run(shuffled), everyone, strict=True):
         assert close(mixed, together[shuffled], 1e-5)
     for client in range(len(SIZES)):
-        for alone, together in zip(train([client]), everyone, strict=True):
+        for alone, together in zip(run([client]), everyone, strict=True):
             assert close(alone[0], together[client], 1e-5)
 
 
@@ -213,8 +215,8 @@ def test_kernel_agrees_with_fit_on_many_clients(dim, std, lr):
     user = std * torch.randn(60, dim, generator=generator)
     block = take_rows(std * torch.randn(ITEMS, dim, generator=generator), samples)
     fast, slow = (user.clone(), block.clone()), {"user": user.clone(), "block": block.clone()}
-    losses = fit_mf(*fast, samples, epochs=10, batch_size=32, lr=lr)
-    expected = fit(slow, mf_loss, samples, epochs=10, batch_size=32, steps=[Step(("user", "block"), lr)])
+    losses = train("kernel", *fast, samples, Schedule(10, 32), lr)
+    expected = train("fit", *slow.values(), samples, Schedule(10, 32), lr)
     assert close(losses, expected, 1e-5)
     assert close(fast[0], slow["user"], 1e-4)
     assert close(fast[1], slow["block"], 1e-4)
@@ -229,7 +231,7 @@ def test_kernel_does_not_depend_on_threads():
             torch.set_num_threads(count)
             user, table = start(300)
             block = take_rows(table, samples)
-            train_mf(user, block, samples, epochs=20, batch_size=4, lr=0.05)
+            train("kernel", user, block, samples, Schedule(20, 4), 0.05)
             results.append((user, block))
     finally:
         torch.set_num_threads(threads)
@@ -244,7 +246,7 @@ def test_loss_of_a_batch_beyond_the_range_of_one_product():
     wide = replace(samples, counts=samples.counts * 100, **wide)
     user, table = start(1, std=0.01)
     block = take_rows(table, wide)
-    losses = train_mf(user.clone(), block.clone(), wide, epochs=1, batch_size=100_000, lr=0.0, optimizer="sgd")
+    losses = train("kernel", user.clone(), block.clone(), wide, Schedule(1, 100_000), 0.0, "sgd")
     logits = lookup(block, wide.slots)[0] @ user[0]
     assert losses.item() == pytest.approx(binary_cross_entropy_with_logits(logits, wide.labels[0]).item(), rel=1e-5)
 
@@ -254,18 +256,14 @@ def test_extreme_logits_stay_finite(how):
     samples = make_samples()
     user, table = start(len(SIZES), std=30.0)
     block = take_rows(table, samples)
-    if how == "kernel":
-        losses = train_mf(user, block, samples, epochs=2, batch_size=BATCH, lr=0.1)
-    else:
-        params = {"user": user, "block": block}
-        losses = fit(params, mf_loss, samples, epochs=2, batch_size=BATCH, steps=[Step(("user", "block"), 0.1)])
+    losses = train(how, user, block, samples, Schedule(2, BATCH), 0.1)
     assert user.isfinite().all()
     assert block.isfinite().all()
     assert losses.isfinite().all()
     assert losses.max() > 10
 
 
-def test_fit_mf_takes_what_the_kernel_does_not():
+def test_doubles_and_views_are_trained_too():
     samples = make_samples()
     user, table = start(len(SIZES))
     double, views = (
@@ -274,12 +272,10 @@ def test_fit_mf_takes_what_the_kernel_does_not():
     )
     plain = (user.clone(), take_rows(table, samples))
     for tensors in (double, views, plain):
-        fit_mf(*tensors, samples, epochs=2, batch_size=BATCH, lr=0.05)
+        train("kernel", *tensors, samples, Schedule(2, BATCH), 0.05)
     for x, y, z in zip(double, views, plain, strict=True):
         assert close(x.float(), z)
         assert close(y, z)
-    with pytest.raises(ValueError, match="contiguous float32"):
-        train_mf(*double, samples, epochs=1, batch_size=BATCH, lr=0.05)
 
 
 def test_rows_are_taken_from_shared_and_personal_tables_and_put_back_without_padding():
@@ -302,9 +298,8 @@ def test_rows_are_taken_from_shared_and_personal_tables_and_put_back_without_pad
 def test_an_empty_cohort_trains_to_nothing():
     samples = make_samples(clients=[])
     user, block = torch.zeros(0, DIM), torch.zeros(0, 0, DIM)
-    assert fit_mf(user, block, samples, epochs=2, batch_size=BATCH, lr=0.1).shape == (0,)
-    params = {"user": user, "block": block}
-    assert fit(params, mf_loss, samples, epochs=2, batch_size=BATCH, steps=[Step(("user",), 0.1)]).shape == (0,)
+    for how in ("fit", "kernel"):
+        assert train(how, user, block, samples, Schedule(2, BATCH), 0.1).shape == (0,)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -316,8 +311,7 @@ def test_cuda_trains_the_same():
     user, table = start(len(SIZES))
     here, moved = (user.clone(), take_rows(table, samples)), (user.cuda(), take_rows(table.cuda(), there))
     losses = [
-        fit_mf(*tensors, s, epochs=5, batch_size=BATCH, lr=0.05, early_stop_tol=0.05)
-        for tensors, s in ((here, samples), (moved, there))
+        train("kernel", *tensors, s, Schedule(5, BATCH, 0.05), 0.05) for tensors, s in ((here, samples), (moved, there))
     ]
     assert close(losses[0], losses[1].cpu())
     assert close(here[0], moved[0].cpu(), 1e-4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -11,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedrec.compute import dispatch as gpu_dispatch
 from fedrec.data.training import Ragged, TrainingView
-from fedrec.local.cpu import adapter, mf
-from fedrec.local.fit import fit_mf
-from fedrec.parts import merging
+from fedrec.local import twins
+from fedrec.local.adapters import MergingAdapter
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Schedule, Step
+from fedrec.local.problem import LocalProblem
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
@@ -67,13 +67,17 @@ needs_triton = pytest.mark.skipif(not interpreter(), reason="needs a GPU, or Tri
 needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
-def both(fast: Callable[..., Tensor], slow: Callable[..., Tensor], values: list[Tensor]) -> list[list[Tensor]]:
-    """What two ways of training in place make of the same values, each followed by its losses."""
+def both(
+    problem: LocalProblem, params: dict[str, Tensor], samples: Samples, schedule: Schedule, steps: list[Step]
+) -> list[list[Tensor]]:
+    """What the CPU's and the GPU's twin make of the same parameters, each followed by its losses."""
     results = []
-    for train, device in ((slow, torch.device("cpu")), (fast, DEVICE)):
-        mine = [value.clone().to(device) for value in values]
-        loss = train(*mine)
-        results.append([value.cpu() for value in (*mine, loss)])
+    for kind, device in (("cpu", torch.device("cpu")), ("gpu", DEVICE)):
+        assert problem.suits(kind, params, steps)
+        mine = {name: value.clone().to(device) for name, value in params.items()}
+        cohort = samples if kind == "cpu" else there(samples)
+        losses = twins.twin_of(problem, kind)(problem, mine, cohort, schedule, steps)
+        results.append([value.cpu() for value in (*mine.values(), losses)])
     return results
 
 
@@ -140,18 +144,14 @@ def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, neg
     ("optimizer", "dim", "batch_size", "tol"), [("adam", 5, 40, 0.0), ("sgd", 16, 300, 0.0), ("adam", 16, 64, 0.03)]
 )
 def test_mf(optimizer: str, dim: int, batch_size: int, tol: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedrec.local.gpu import mf as gpu_mf
+    from fedrec.local.gpu import factorisation
 
-    monkeypatch.setattr(gpu_mf, "ORDERED", held)
+    monkeypatch.setattr(factorisation, "ORDERED", held)
     samples = cohort()
-    options = {"epochs": 3, "batch_size": batch_size, "lr": 0.1, "optimizer": optimizer, "early_stop_tol": tol}
-    values = [normal(len(samples.clients), dim), normal(*samples.rows.shape, dim)]
-    results = both(
-        lambda *x: gpu_mf.train_mf(*x, there(samples), **options),
-        lambda *x: mf.train_mf(*x, samples, **options),
-        values,
-    )
-    assert not torch.equal(results[0][0], values[0])
+    params = {"user": normal(len(samples.clients), dim), "block": normal(*samples.rows.shape, dim)}
+    steps = [Step(("user", "block"), 0.1, optimizer)]
+    results = both(MatrixFactorisation(), params, samples, Schedule(3, batch_size, tol), steps)
+    assert not torch.equal(results[0][0], params["user"])
     assert_near(results)
 
 
@@ -159,21 +159,13 @@ def test_mf(optimizer: str, dim: int, batch_size: int, tol: float, held: int, mo
 @pytest.mark.parametrize("lr", [None, 0.05])
 @pytest.mark.parametrize(("widths", "batch_size", "tol"), [(WIDTHS[0], 40, 0.0), (WIDTHS[1], 100, 0.02)])
 def test_adapter(widths: tuple[int, ...], batch_size: int, tol: float, lr: float | None) -> None:
-    from fedrec.local.gpu import adapter as gpu_adapter
-
     samples = cohort()
     n, dim = len(samples.clients), widths[0] // 2
-    theta = merging.init_adapters(widths, streams.keys(1, streams.Purpose.INIT, 0, torch.arange(n)))
+    theta = MergingAdapter(widths).network.draw_each(streams.keys(1, streams.Purpose.INIT, 0, torch.arange(n)))
     rows = normal(2, *samples.rows.shape, dim)
-    values = [theta, normal(n, dim), rows[0], rows[1]]
-    options = {
-        "widths": widths, "epochs": 3, "batch_size": batch_size, "adapter_lr": 0.03, "lr": lr, "early_stop_tol": tol,
-    }  # fmt: skip
-    results = both(
-        lambda *x: gpu_adapter.train_adapter(*x, there(samples), **options),
-        lambda *x: adapter.train_adapter(*x, samples, **options),
-        values,
-    )
+    params = {"adapter": theta, "user": normal(n, dim), "local": rows[0], "server": rows[1]}
+    steps = [Step(("adapter",), 0.03), *([] if lr is None else [Step(("user", "local"), lr)])]
+    results = both(MergingAdapter(widths), params, samples, Schedule(3, batch_size, tol), steps)
     assert not torch.equal(results[0][0], theta)
     assert torch.equal(results[1][2], rows[0]) == (lr is None)
     assert_near(results)
@@ -183,13 +175,13 @@ def test_adapter(widths: tuple[int, ...], batch_size: int, tol: float, lr: float
 @pytest.mark.parametrize("widths", WIDTHS)
 @pytest.mark.parametrize("shared", [False, True])
 def test_row_weights(widths: tuple[int, ...], shared: bool) -> None:
-    from fedrec.local.gpu import adapter as gpu_adapter
-
-    theta = merging.init_adapters(widths, streams.keys(1, streams.Purpose.INIT, 0, torch.arange(3)))
+    problem = MergingAdapter(widths)
+    theta = problem.network.draw_each(streams.keys(1, streams.Purpose.INIT, 0, torch.arange(3)))
     local, server = normal(3, 600, widths[0] // 2), normal(3, 600, widths[0] // 2) * 2
     server = server[0].contiguous() if shared else server
-    found = gpu_adapter.adapter_weights(theta.to(DEVICE), widths, local.to(DEVICE), server.to(DEVICE))
-    torch.testing.assert_close(found.cpu(), adapter.adapter_weights(theta, widths, local, server))
+    weigh = {kind: twins.load(place) for kind, place in twins.ROW_WEIGHTS.items()}
+    found = weigh["gpu"](problem, theta.to(DEVICE), local.to(DEVICE), server.to(DEVICE))
+    torch.testing.assert_close(found.cpu(), weigh["cpu"](problem, theta, local, server))
 
 
 @needs_gpu
@@ -198,19 +190,10 @@ def test_runs_repeat_to_the_bit() -> None:
     results = []
     for _ in range(3):
         user, block = normal(5, 16).to(DEVICE), normal(*samples.rows.shape, 16).to(DEVICE)
-        fit_mf(user, block, samples, epochs=5, batch_size=200, lr=0.1)
+        MatrixFactorisation().train(
+            {"user": user, "block": block}, samples, Schedule(5, 200), [Step(("user", "block"), 0.1)]
+        )
         results.append((user.cpu(), block.cpu()))
     for user, block in results[1:]:
         assert torch.equal(user, results[0][0])
         assert torch.equal(block, results[0][1])
-
-
-def test_cpu_work_never_goes_to_the_gpu_kernels() -> None:
-    assert not gpu_dispatch.usable(torch.zeros(2, 3))
-
-
-def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_dispatch, "installed", lambda: True)
-    assert gpu_dispatch.enabled(torch.device("cuda"))
-    monkeypatch.setenv("FEDREC_KERNELS", "off")
-    assert not gpu_dispatch.enabled(torch.device("cuda"))

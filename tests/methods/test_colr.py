@@ -7,11 +7,13 @@ import fedrec
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import RowUpdate, Upload, row_update, tensor
 from fedrec.federation.simulation import Simulation
-from fedrec.local.fit import Batch, Params, Step, fit, mf_loss, take_rows
-from fedrec.methods.colr import CoLR
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Batch, Optimizer, Params, Schedule, Step, fit, take_rows
+from fedrec.local.low_rank import LowRank
+from fedrec.methods.colr import CoLR, draw_projection
 from fedrec.methods.fedmf import FedMF
-from fedrec.parts.low_rank import draw_projection, fit_low_rank, fit_torch
 from fedrec.sampling.negatives import Sampler
+from fedrec.sampling.samples import Samples
 from fedrec.testing import MethodSuite
 
 KEY = torch.tensor([123456789])
@@ -44,6 +46,20 @@ def setting(demo: fedrec.Split, rank: int) -> tuple[torch.Tensor, ...]:
     return samples, user, base, torch.zeros(*samples.rows.shape, rank)
 
 
+def train(
+    problem: LowRank,
+    user: torch.Tensor,
+    base: torch.Tensor,
+    low: torch.Tensor,
+    samples: Samples,
+    schedule: Schedule,
+    lr: float,
+    optimizer: Optimizer = "sgd",
+) -> torch.Tensor:
+    params = {"user": user, "base": base, "low": low}
+    return problem.train(params, samples, schedule, [Step(("user", "low"), lr, optimizer)])
+
+
 def test_orthogonal_projection() -> None:
     b = draw_projection(KEY, 3, D, "orthogonal").double()
     assert torch.allclose(b @ b.T, torch.eye(3).double() * D / 3, atol=1e-6)
@@ -67,8 +83,8 @@ def test_explicit_factor_equals_projected_gradients(demo: fedrec.Split, per_row:
     samples, user, base, low = setting(demo, rank)
     b = draw_projection(KEY, rank, D, "orthogonal")
     other, rows = user.clone(), base.clone()
-    options = {"epochs": 2, "batch_size": 64, "lr": lr}
-    fit_low_rank(user, base, low, b, samples, optimizer="sgd", per_row=per_row, l2=0, **options)
+    schedule = Schedule(2, 64)
+    train(LowRank(b, per_row, l2=0), user, base, low, samples, schedule, lr)
     projector = b.T @ b * rank / D * math.sqrt(D / rank)
 
     def projected(params: Params, batch: Batch) -> torch.Tensor:
@@ -82,28 +98,10 @@ def test_explicit_factor_equals_projected_gradients(demo: fedrec.Split, per_row:
         return batch.bce((looked_up @ params["user"].unsqueeze(2)).squeeze(2))
 
     step = Step(("user", "block"), lr, "sgd")
-    fit({"user": other, "block": rows}, projected, samples, epochs=2, batch_size=64, steps=[step])
+    fit({"user": other, "block": rows}, projected, samples, schedule, [step])
     assert (base + low @ b - rows).abs().max() < 1e-6 * max(1, float(rows.abs().max()) * 5)
     assert (user - other).abs().max() < 1e-5
     assert low.abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("per_row", [True, False])
-@pytest.mark.parametrize("kind", ["orthogonal", "gaussian"])
-def test_kernel_equals_autograd(demo: fedrec.Split, optimizer: str, per_row: bool, kind: str) -> None:
-    b = draw_projection(KEY, 3, D, kind)
-    options = {"epochs": 2, "batch_size": 50, "lr": 0.05, "optimizer": optimizer, "per_row": per_row, "l2": 0.01}
-    found = []
-    for train in (fit_low_rank, fit_torch):
-        samples, user, base, low = setting(demo, 3)
-        loss = train(user, base, low, b, samples, **options)
-        found.append((loss, user, low))
-    for mine, other in zip(*found, strict=True):
-        error = (mine - other).abs()
-        # Adam turns the rounding of a gradient that is almost 0 into a visible step, for a few numbers.
-        assert (error.max() if optimizer == "sgd" else error.mean()) < 2e-6
-    assert found[0][2].abs().max() > 1e-3
 
 
 def test_full_rank_is_fedmf(demo: fedrec.Split) -> None:
@@ -128,8 +126,7 @@ def test_duplicated_samples_leave_per_row_steps_unchanged(demo: fedrec.Split) ->
             doubled = {n: getattr(samples, n).gather(1, index) for n in ("items", "labels", "slots")}
             samples = type(samples)(**(vars(samples) | doubled | {"counts": samples.counts * 2}))
         b = draw_projection(KEY, 3, D, "orthogonal")
-        options = {"epochs": 1, "batch_size": 10_000, "lr": 0.5, "optimizer": "sgd", "per_row": True, "l2": 0.01}
-        fit_low_rank(user, base, low, b, samples, **options)
+        train(LowRank(b, per_row=True, l2=0.01), user, base, low, samples, Schedule(1, 10_000), 0.5)
         found.append((user, low))
     assert torch.allclose(found[0][0], found[1][0], atol=1e-6)
     assert torch.allclose(found[0][1], found[1][1], atol=1e-6)
@@ -213,8 +210,8 @@ def test_mf_loss_is_the_loss_without_a_factor(demo: fedrec.Split) -> None:
     samples, user, base, low = setting(demo, 2)
     b = draw_projection(KEY, 2, D, "orthogonal")
     start = user.clone()
-    options = {"epochs": 1, "batch_size": 10_000}
-    mine = fit_low_rank(user, base, low, b, samples, lr=1e-9, optimizer="sgd", per_row=True, l2=1.0, **options)
+    schedule = Schedule(1, 10_000)
+    mine = train(LowRank(b, per_row=True, l2=1.0), user, base, low, samples, schedule, 1e-9)
     params = {"user": start, "block": base.clone()}
-    other = fit(params, mf_loss, samples, steps=[Step(("user",), 1e-9, "sgd")], **options)
+    other = MatrixFactorisation().train(params, samples, schedule, [Step(("user",), 1e-9, "sgd")])
     assert torch.allclose(mine, other, atol=1e-5)

@@ -8,6 +8,7 @@ from fedrec.federation.payload import RowUpdate, Upload
 from fedrec.methods.hetefedrec import decorrelation, distillation, models
 from fedrec.methods.hetefedrec import sizes as nested_sizes
 from fedrec.methods.hetefedrec.padding import PaddedSum
+from fedrec.local.mlp import FlatMLP, kaiming
 
 
 def rng() -> torch.Generator:
@@ -172,13 +173,13 @@ def test_budgets_pick_the_largest_size_that_fits() -> None:
 
 
 def test_predictor_size_of_the_card() -> None:
-    assert [models.predictor_size((2 * n, 8, 8, 1)) for n in (8, 16, 32)] == [217, 345, 601]
+    assert [FlatMLP((2 * n, 8, 8, 1)).size for n in (8, 16, 32)] == [217, 345, 601]
 
 
 def test_predict_is_the_plain_network() -> None:
-    widths = (8, 5, 3, 1)
+    network = FlatMLP((8, 5, 3, 1))
     user, table = torch.randn(2, 4, generator=rng()), torch.randn(7, 4, generator=rng())
-    theta = models.init_predictor(widths, rng())
+    theta = network.draw(kaiming, rng())
     theta = theta + 0.1 * torch.randn(theta.shape, generator=rng())
     x = torch.cat([user[:, None].expand(-1, 7, -1), table.expand(2, -1, -1)], 2)
     at = 0
@@ -186,9 +187,9 @@ def test_predict_is_the_plain_network() -> None:
         weight = theta[at : at + n_in * n_out].view(n_out, n_in)
         x = (x.relu() if depth else x) @ weight.T + theta[at + n_in * n_out : at + n_out * (n_in + 1)]
         at += n_out * (n_in + 1)
-    every = models.predict(user, table.expand(2, -1, -1), theta.expand(2, -1), widths)
+    every = models.predict(user, table.expand(2, -1, -1), theta.expand(2, -1), network)
     assert torch.allclose(every, x.squeeze(2), atol=1e-5)
-    assert torch.allclose(models.predict_shared(user, table, theta, widths), x.squeeze(2), atol=1e-5)
+    assert torch.allclose(models.predict_shared(user, table, theta, network), x.squeeze(2), atol=1e-5)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])

@@ -41,6 +41,7 @@ def full_gradient(
 
 def adam(gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor, beta2: float) -> tuple[Tensor, Tensor, Tensor]:
     """Adam's move for a gradient, and the new moments."""
+    # Not the move of ``fedrec.local.fit``, which works in place, on tensors it owns, and rounds differently.
     first = first.lerp(gradient, 1 - BETA1)
     second = second.lerp(gradient.square(), 1 - beta2)
     move = (first / (1 - BETA1**steps)) / ((second / (1 - beta2**steps)).sqrt() + EPS)
