@@ -3,13 +3,13 @@
 from fedrec.api import load_run, train
 from fedrec.data import Interactions, from_frame, load, read_csv
 from fedrec.errors import ConfigError, DataError, FedrecError
-from fedrec.federation.listeners import Listener
-from fedrec.federation.options import RunOptions
 from fedrec.federation.privacy import Privacy
 from fedrec.federation.result import Result
-from fedrec.federation.run import Run
 from fedrec.methods import create
 from fedrec.protocol import HETEFEDREC, HONEST, PAPER, PFEDREC, Protocol, Split, preset
+from fedrec.running.listeners import Listener
+from fedrec.running.options import RunOptions
+from fedrec.running.run import Run
 
 __all__ = [
     "HETEFEDREC",

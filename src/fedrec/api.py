@@ -8,15 +8,15 @@ from typing import Any
 
 from fedrec.data import Interactions, catalogue, load, read_csv
 from fedrec.errors import DataError
-from fedrec.federation import training
-from fedrec.federation.listeners import Listener
-from fedrec.federation.options import RunOptions
 from fedrec.federation.recommender import Recommender
-from fedrec.federation.run import Run
-from fedrec.federation.saved import read_result, restore
 from fedrec.methods import create, rebuild
 from fedrec.protocol import Split
 from fedrec.protocol.given import given_split
+from fedrec.running import training
+from fedrec.running.listeners import Listener
+from fedrec.running.options import RunOptions
+from fedrec.running.run import Run
+from fedrec.running.saved import read_result, restore
 
 
 def train(

@@ -21,7 +21,7 @@ from fedrec.errors import ConfigError, DataError
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
-from fedrec.federation.training import train
+from fedrec.running.training import train
 
 
 class MethodSuite:

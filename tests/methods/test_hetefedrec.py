@@ -10,10 +10,10 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
-from fedrec.federation.training import train
 from fedrec.local.mlp import FlatMLP
 from fedrec.methods import create
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec, decorrelation, models
+from fedrec.running.training import train
 from fedrec.testing import MethodSuite
 
 MODES = [settings["mode"] for settings in ROWS.values() if "mode" in settings]
@@ -62,9 +62,7 @@ def reference(split: fedrec.Split, method: HeteFedRec) -> tuple[dict[str, torch.
         for task in range(group + 1):
             n = c.sizes[task]
             rows = table[samples.items[0].long(), :n]
-            logits = models.predict(
-                u[None, :n], rows[None], leaves[f"theta{task}"][None], FlatMLP((2 * n, 8, 8, 1))
-            )
+            logits = models.predict(u[None, :n], rows[None], leaves[f"theta{task}"][None], FlatMLP((2 * n, 8, 8, 1)))
             loss = loss + bce(logits[0], samples.labels[0])
         found = torch.autograd.grad(loss, [u, *leaves.values()], allow_unused=True)
         users[client] = u.detach() - c.lr_user * found[0]

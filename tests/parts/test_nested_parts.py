@@ -5,10 +5,10 @@ import torch
 
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import RowUpdate, Upload
+from fedrec.local.mlp import FlatMLP, kaiming
 from fedrec.methods.hetefedrec import decorrelation, distillation, models
 from fedrec.methods.hetefedrec import sizes as nested_sizes
 from fedrec.methods.hetefedrec.padding import PaddedSum
-from fedrec.local.mlp import FlatMLP, kaiming
 
 
 def rng() -> torch.Generator:

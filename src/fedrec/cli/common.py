@@ -12,8 +12,8 @@ from rich.console import Console
 
 from fedrec.data import Interactions, catalogue, load, read_csv
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation.options import RunOptions
 from fedrec.protocol import Protocol, preset
+from fedrec.running.options import RunOptions
 
 err = Console(stderr=True)
 out = Console() if sys.stdout.isatty() else Console(width=120)

@@ -12,8 +12,8 @@ from fedrec.cli.common import DEFAULTS, DataDirOption, SeedOption, err, out, rea
 from fedrec.cli.tables import print_results
 from fedrec.data import catalogue
 from fedrec.errors import ConfigError, DataError, unknown
-from fedrec.federation.run import Run
 from fedrec.protocol import preset
+from fedrec.running.run import Run
 
 RUNS = (("fedem", 50), ("fedmf", 100), ("local", 50), ("popularity", 1))
 """Methods and rounds: enough to see the point within three minutes on two cores."""

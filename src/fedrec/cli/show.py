@@ -9,7 +9,7 @@ import typer
 
 from fedrec.cli.common import JsonOption, print_json
 from fedrec.cli.tables import print_results
-from fedrec.federation.saved import read_result
+from fedrec.running.saved import read_result
 
 
 def register(app: typer.Typer) -> None:

@@ -25,10 +25,10 @@ from fedrec.cli.common import (
 )
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
-from fedrec.federation.options import RunOptions
 from fedrec.federation.privacy import Privacy
 from fedrec.methods import create
 from fedrec.protocol.given import GIVEN, given_split
+from fedrec.running.options import RunOptions
 
 
 def register(app: typer.Typer) -> None:

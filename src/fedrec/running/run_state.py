@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from fedrec.errors import FedrecError
-from fedrec.federation.checkpoint import Checkpoint
-from fedrec.federation.history import History
-from fedrec.federation.per_client import pack, unpack
-from fedrec.federation.selection import Best, Selection
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
+from fedrec.running.checkpoint import Checkpoint
+from fedrec.running.history import History
+from fedrec.running.per_client import pack, unpack
+from fedrec.running.selection import Best, Selection
 
 
 @dataclass(frozen=True, eq=False)

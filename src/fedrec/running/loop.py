@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedrec.errors import FedrecError
-from fedrec.federation.history import RoundLine
-from fedrec.federation.interruption import interruptible
-from fedrec.federation.listeners import Listener, RunStart
-from fedrec.federation.run_state import RunState
+from fedrec.running.history import RoundLine
+from fedrec.running.interruption import interruptible
+from fedrec.running.listeners import Listener, RunStart
+from fedrec.running.run_state import RunState
 
 
 class Loop:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedrec.federation.history import RoundLine
-from fedrec.federation.listeners import Listener, RunStart
 from fedrec.protocol.protocol import Protocol
+from fedrec.running.history import RoundLine
+from fedrec.running.listeners import Listener, RunStart
 
 LINES = 20
 """Plain lines a run prints at most, so that a log stays readable."""

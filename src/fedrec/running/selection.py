@@ -12,9 +12,9 @@ from torch import Tensor
 from fedrec.compute.memory import available
 from fedrec.errors import FedrecError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
-from fedrec.federation.history import Means
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
+from fedrec.running.history import Means
 
 
 @dataclass

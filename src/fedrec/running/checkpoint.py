@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedrec.federation.files import write_json, write_tensors
+from fedrec.running.files import write_json, write_tensors
 
 KEEP = 2
 

@@ -11,20 +11,20 @@ from typing import Any
 
 from fedrec.compute.device import cpu_threads, resolve_device
 from fedrec.errors import ConfigError
-from fedrec.federation.build_result import build_result
-from fedrec.federation.checkpoint import load_newest
-from fedrec.federation.listeners import CheckpointWriter, Listener, MetricsLog, TensorBoardLog
-from fedrec.federation.loop import Loop
-from fedrec.federation.options import RunOptions
 from fedrec.federation.privacy import PrivacyStage
-from fedrec.federation.progress import ProgressDisplay
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Identity
-from fedrec.federation.run import Run
-from fedrec.federation.run_state import RunState
-from fedrec.federation.saved import claim, open_folder
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
+from fedrec.running.build_result import build_result
+from fedrec.running.checkpoint import load_newest
+from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog, TensorBoardLog
+from fedrec.running.loop import Loop
+from fedrec.running.options import RunOptions
+from fedrec.running.progress import ProgressDisplay
+from fedrec.running.run import Run
+from fedrec.running.run_state import RunState
+from fedrec.running.saved import claim, open_folder
 
 
 def train(

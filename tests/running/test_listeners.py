@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 import fedrec
-from fedrec.federation.history import History
-from fedrec.federation.listeners import Listener, RunStart
-from fedrec.federation.progress import ProgressDisplay
 from fedrec.federation.trainer import RoundReport
+from fedrec.running.history import History
+from fedrec.running.listeners import Listener, RunStart
+from fedrec.running.progress import ProgressDisplay
 
 QUIET = {"progress": False, "device": "cpu"}
 

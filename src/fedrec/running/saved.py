@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fedrec.compute.device import resolve_device
 from fedrec.errors import ConfigError, DataError, FedrecError
-from fedrec.federation.files import write_json
-from fedrec.federation.per_client import unpack
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Identity, Result
-from fedrec.federation.run import Run
 from fedrec.federation.trainer import Setup
 from fedrec.protocol.split import Split
+from fedrec.running.files import write_json
+from fedrec.running.per_client import unpack
+from fedrec.running.run import Run
 
 
 def open_folder(folder: Path, resume: bool) -> None:

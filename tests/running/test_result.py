@@ -12,8 +12,8 @@ import fedrec
 from fedrec.cli.tables import print_results
 from fedrec.errors import FedrecError
 from fedrec.federation.result import Metrics, Result, ResultTable, metric_title, result_schema
-from fedrec.federation.saved import read_result
 from fedrec.methods.fedmf import FedMF
+from fedrec.running.saved import read_result
 from json_schema import violations
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "result.schema.json"

@@ -12,7 +12,7 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
-from fedrec.federation import checkpoint
+from fedrec.running import checkpoint
 
 COMMAND = [
     sys.executable,
@@ -180,7 +180,7 @@ def test_the_result_says_which_round_the_model_is_of(small, monkeypatch):
     options = {"rounds": 6, "progress": False, "device": "cpu"}
     kept = fedrec.train(fedrec.create("fedmf", lr=0.5), small, **options).result
     assert kept.model_round == kept.selected_round
-    monkeypatch.setattr("fedrec.federation.selection.available", lambda device: 0)
+    monkeypatch.setattr("fedrec.running.selection.available", lambda device: 0)
     lost = fedrec.train(fedrec.create("fedmf", lr=0.5), small, **options).result
     assert lost.model_round == 6
     assert lost.test == kept.test

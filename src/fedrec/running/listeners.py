@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import ConfigError
-from fedrec.federation import checkpoint
-from fedrec.federation.history import RoundLine
-from fedrec.federation.run_state import RunState
+from fedrec.running import checkpoint
+from fedrec.running.history import RoundLine
+from fedrec.running.run_state import RunState
 
 
 @dataclass(frozen=True)

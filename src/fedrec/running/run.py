@@ -12,12 +12,12 @@ import torch
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.ranking import top_items
-from fedrec.federation.files import write_json, write_tensors
-from fedrec.federation.per_client import pack
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
+from fedrec.running.files import write_json, write_tensors
+from fedrec.running.per_client import pack
 
 
 @dataclass(eq=False)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fedrec.compute.memory import peak_mb
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.groups import by_group, coverage, gini, sparsity_groups
-from fedrec.federation.history import History
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import (
     Bytes,
@@ -28,8 +27,9 @@ from fedrec.federation.result import (
     Seconds,
     ViewMetrics,
 )
-from fedrec.federation.run_state import RunState
-from fedrec.federation.selection import Best
+from fedrec.running.history import History
+from fedrec.running.run_state import RunState
+from fedrec.running.selection import Best
 
 
 def build_result(
