@@ -91,9 +91,9 @@ def test_what_the_server_is_said_to_know_it_has_sent(small):
     for number in range(2):
         simulation.round(number)
     for clients in (torch.tensor([u]) for u in range(small.data.n_users)):
-        payload = method.broadcast(simulation.server, clients)
+        payload = method.broadcast(simulation.task, simulation.server, clients)
         samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=2)
-        parts, _ = method.train(simulation.store.at(clients), payload, samples, 2)
+        parts, _ = method.train(simulation.task, simulation.store.at(clients), payload, samples, 2)
         if parts:
             start = method.client_state(simulation.task, clients)["items"]
             assert torch.equal(parts["items"].known, payload.get("items", start))

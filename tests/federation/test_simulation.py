@@ -7,6 +7,7 @@ from fedrec.federation import simulation as memory
 from fedrec.federation.cohorts import cohorts, cut
 from fedrec.federation.payload import RowUpdate, Table, client_bytes
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.trainer import Setup
 from fedrec.methods.fedem import FedEM
 from fedrec.methods.fedmf import FedMF, Local
 
@@ -38,7 +39,7 @@ def test_results_do_not_depend_on_cohorts_or_threads(small, method):
 
 def test_state_on_disk_gives_the_same(small, tmp_path):
     method = Local(epochs=2, lr=0.05)
-    assert torch.equal(after(method, small), after(method, small, store_folder=tmp_path / "store"))
+    assert torch.equal(after(method, small), after(method, small, setup=Setup(store_folder=tmp_path / "store")))
     assert (tmp_path / "store" / "items.bin").stat().st_size == small.data.n_users * small.data.n_items * 16 * 4
 
 
