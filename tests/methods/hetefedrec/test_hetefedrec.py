@@ -226,6 +226,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"reskd_every": 2},
     {"reskd_items": 0.5},
     {"merge": "elastic"},
+    {"merge": "dynamic"},
+    {"merge": "none"},
     {"merge": "elastic", "local": "epochs", "lr": 0.01, "base": "lightgcn", "lr_user": 0.01},
     {"mode": "standalone", "base": "lightgcn", "local": "epochs", "lr": 0.01, "lr_user": 0.01},
     {"sizes": (1, 2, 3, 5, 8), "sizing": "interactions", "items_per_column": 4},
