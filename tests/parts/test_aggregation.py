@@ -3,7 +3,7 @@ import torch
 
 from fedrec.federation.payload import RowUpdate, Upload
 from fedrec.federation.total import Total
-from fedrec.parts.aggregation import add_rows, step_rows
+from fedrec.parts.aggregation import add_mean, add_rows, step_mean, step_rows
 
 M, D = 8, 3
 
@@ -87,3 +87,15 @@ def test_dense_uploads_count_every_row(rule):
     found = uploads([list(range(M))] * 3)
     plain = [Upload(u.clients, u.weights, {"items": u.parts["items"].dense()}) for u in found]
     assert torch.allclose(stepped(found, rule), stepped(plain, rule), atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["size", "uniform"])
+def test_what_everybody_trains_moves_by_the_weighted_mean(rule):
+    sizes, changes = torch.tensor([1.0, 3.0, 4.0]), torch.randn(3, 5, generator=torch.Generator().manual_seed(2))
+    total = Total()
+    for part in (slice(0, 1), slice(1, 3)):
+        add_mean(total, Upload(torch.arange(3)[part], sizes[part], {"network": changes[part]}), "network", rule)
+    share = sizes / 8 if rule == "size" else torch.full((3,), 1 / 3)
+    start = torch.ones(5)
+    assert torch.allclose(step_mean(start, total, "network"), start + share @ changes, atol=1e-6)
+    assert torch.equal(step_mean(start, Total(), "network"), start)
