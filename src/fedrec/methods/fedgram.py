@@ -17,17 +17,23 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.errors import ConfigError
-from fedrec.federation.config import MethodConfig, PartialConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
+from fedrec.method import (
+    ClientState,
+    Ledger,
+    MethodConfig,
+    PartialConfig,
+    Payload,
+    Samples,
+    State,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    broadcast,
+    tensor,
+)
 from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_part, row_scale, top_eigenpairs, unpack
-from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 
 class FedGramConfig(PartialConfig):

@@ -17,16 +17,27 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.config import MethodConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.result import Result, ResultTable, metric_title
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.fit import Params, take_rows
+from fedrec.federation.result import metric_title
 from fedrec.local.mlp import kaiming
+from fedrec.method import (
+    ClientState,
+    Ledger,
+    MethodConfig,
+    Params,
+    Payload,
+    Result,
+    ResultTable,
+    RowUpdate,
+    Samples,
+    State,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    broadcast,
+    take_rows,
+    tensor,
+)
 from fedrec.methods.hetefedrec import decorrelation, models, sizes
 from fedrec.methods.hetefedrec.config import ROWS, HeteFedRecConfig
 from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded, widened
@@ -34,8 +45,6 @@ from fedrec.methods.hetefedrec.own_tables import OwnTables
 from fedrec.methods.hetefedrec.roles import roles
 from fedrec.methods.hetefedrec.server import NestedServer, moments
 from fedrec.parts.merger import keep_table
-from fedrec.parts.scorers import broadcast
-from fedrec.sampling.samples import Samples
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
 
