@@ -198,7 +198,7 @@ class FedEM(Method):
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
-        """Merge, then train locally (section 3 of the paper); the order of both is the variant's."""
+        """Merge, then train locally; the order of both is the variant's."""
         c, merger = self.config, self.merger
         user = private["user"].clone()
         server = tensor(payload, "items") if "items" in payload else None

@@ -140,9 +140,9 @@ class FedGram(SumMethod):
         if (most := self.config.n_max) is not None:
             keys = streams.keys(samples.seed, streams.Purpose.OTHER, 0, samples.clients.to(history.device))
             order = torch.argsort(owners + streams.uniform(keys[owners], items))  # random inside each client
-            place = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
-            items = items[order][place < most]
-            owners, counts = owners[place < most], counts.clamp(max=most)
+            position = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
+            items = items[order][position < most]
+            owners, counts = owners[position < most], counts.clamp(max=most)
         return owners, items, row_scale(counts)[owners]
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:

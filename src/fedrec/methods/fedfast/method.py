@@ -197,8 +197,8 @@ def draw_evenly(clients: Tensor, labels: Tensor, size: int, rng: np.random.Gener
     sizes = torch.bincount(labels)
     first = sizes.cumsum(0) - sizes
     turn = torch.arange(len(clients)) - first[labels[by_cluster]]
-    place = sizes.argsort(descending=True, stable=True).argsort()[labels[by_cluster]]
-    order = (turn * len(sizes) + place).argsort()
+    position = sizes.argsort(descending=True, stable=True).argsort()[labels[by_cluster]]
+    order = (turn * len(sizes) + position).argsort()
     return clients[by_cluster[order[:size]]].sort().values
 
 
