@@ -29,7 +29,7 @@ class LocalProblem(ABC):
         return False
 
     def train(self, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
-        """Train ``params``, of which every tensor has a leading client axis, in place; returns each client's last mean loss."""
+        """Train ``params`` [c, ...] in place; returns each client's mean loss over its last epoch."""
         from fedrec.local.twins import twin_of  # which lists the problems, and so imports this file
 
         kind = dispatch.compiled_for(*params.values())
