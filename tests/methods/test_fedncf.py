@@ -81,8 +81,7 @@ def test_scores_follow_the_formulas(variant: str) -> None:
         logits += (p[:4] * q[:, :4]) @ product
         p, q = p[4:], q[:, 4:]
     if variant != "gmf":
-        halves = [half.view(6, 4) for half in (layers[:24], layers[24:48])]
-        x = torch.relu(torch.cat([p.expand(5, -1), q], 1) @ torch.cat(halves, 1).T + layers[48:54])
+        x = torch.relu(torch.cat([p.expand(5, -1), q], 1) @ layers[:48].view(6, 8).T + layers[48:54])
         x = torch.relu(x @ layers[54:72].view(3, 6).T + layers[72:75])
         logits += x @ units
     assert torch.allclose(method.pair_scores(user, network, rows)[0], logits, atol=1e-5)

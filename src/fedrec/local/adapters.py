@@ -43,7 +43,7 @@ class MergingAdapter(LocalProblem):
     """Mean binary cross-entropy of ``user`` [c, d] times merged rows: Eq. 11 of FedEM.
 
     Parameters are ``adapter`` [c, P], ``user``, and the touched rows ``local`` and ``server`` [c, R, d]. With
-    ``pool_local`` and ``pool_server`` [c, N, d] too, a client's rows share one weight: the adapter's mean over the pool.
+    ``pool_local`` and ``pool_server`` [c, N, d] a client's rows share one weight: the adapter's mean over the pool.
     """
 
     widths: tuple[int, ...]

@@ -30,7 +30,7 @@ class LocalProblem(ABC):
         return False
 
     def train(self, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
-        """Train ``params``, of which every tensor has a leading client axis, in place; returns each client's last mean loss."""
+        """Train ``params`` [c, ...] in place; returns each client's mean loss over its last epoch."""
         kind = dispatch.compiled_for(*params.values())
         twin = twin_of(self, kind) if kind is not None and self.suits(kind, params, steps) else None
         if twin is None:
