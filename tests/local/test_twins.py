@@ -211,7 +211,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_compiled_code_can_be_switched_off(name: str, small: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
     """The references of training, negatives, orders and adapter weights give the same rounds without a kernel."""
-    method = fedrec.method(name, epochs=2, dim=4, **METHODS[name])
+    method = fedrec.create(name, epochs=2, dim=4, **METHODS[name])
     everybody, scores = torch.arange(40), []
     for switch in ("on", "off"):
         monkeypatch.setenv("FEDREC_KERNELS", switch)

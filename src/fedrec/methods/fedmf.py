@@ -83,6 +83,7 @@ class Local(SumMethod):
     name = "local"
     title = "no federation: every client trains its own user vector and item table"
     private = "user vector (d), item table (m x d)"
+    sees = "nothing"
     silent = True
     Config = FedMFConfig
     config: FedMFConfig

@@ -72,6 +72,7 @@ class Random(SumMethod):
 
     name = "random"
     title = "random scores"
+    sees = "nothing"
     silent = True
     rounds = 0
     logits = False
