@@ -139,9 +139,9 @@ def test_an_own_file(capsys, tmp_path):
 
 def test_merging_from_the_command_line(capsys):
     short = ("--data", "demo", "--rounds", "2", "--json", "--quiet", "--set", "epochs=1")
-    plugged = json.loads(run(capsys, "train", "fedmf", "--merge", "static", "--set", "merge.rho=0.3", *short)[1])
+    plugged = json.loads(run(capsys, "train", "fedmf", "--merge", "static", "--set", "rho=0.3", *short)[1])
     assert plugged["method"] == "fedmf+static"
-    assert plugged["config"]["merge"]["rho"] == 0.3
+    assert plugged["config"]["rho"] == 0.3
     own = [
         json.loads(run(capsys, "train", "fedem", *words, *short)[1])
         for words in (("--merge", "static"), ("--set", "merge=static"))

@@ -91,37 +91,36 @@ def test_what_the_server_is_said_to_know_it_has_sent(small):
     for number in range(2):
         simulation.round(number)
     for clients in (torch.tensor([u]) for u in range(small.data.n_users)):
-        payload = method.broadcast(simulation.server, clients)
+        payload = method.broadcast(simulation.task, simulation.server, clients)
         samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=2)
-        parts, _ = method.train(simulation.store.at(clients), payload, samples, 2)
+        parts, _ = method.train(simulation.task, simulation.store.at(clients), payload, samples, 2)
         if parts:
             start = method.client_state(simulation.task, clients)["items"]
             assert torch.equal(parts["items"].known, payload.get("items", start))
 
 
 @pytest.mark.parametrize("method", [FedMF(epochs=1), FedEM(epochs=1)], ids=["fedmf", "fedem"])
-def test_private_state_is_never_uploaded_and_scoring_stays_noise_free(small, method):
+def test_private_state_is_never_uploaded_and_scoring_stays_noise_free(small, method, monkeypatch):
     plain, noisy = (
         Simulation(method, small.training, Setup(privacy=stage))
         for stage in (None, PrivacyStage(Privacy(clip=1.0, scale=10.0), 0))
     )
-    sent = []
-    original = type(method).aggregate
+    sent, gather = [], type(method).gather
 
-    def spy(self, server, uploads, round):
-        def watched():
-            for item in uploads:
-                sent.append(set(item.parts))
-                yield item
+    def watched(self, task):
+        gathering = gather(self, task)
+        add = gathering.add
 
-        return original(self, server, watched(), round)
+        def noted(upload):
+            sent.append(set(upload.parts))
+            add(upload)
 
-    try:
-        type(method).aggregate = spy
-        for simulation in (plain, noisy):
-            simulation.round(0)
-    finally:
-        type(method).aggregate = original
+        gathering.add = noted
+        return gathering
+
+    monkeypatch.setattr(type(method), "gather", watched)
+    for simulation in (plain, noisy):
+        simulation.round(0)
     assert sent
     assert all(names <= {"items"} for names in sent)
     everybody = torch.arange(small.data.n_users)

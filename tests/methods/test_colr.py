@@ -146,7 +146,9 @@ def test_rows_are_divided_by_the_clients_that_touched_them(demo: fedrec.Split, k
     rows = RowUpdate(torch.zeros(5, 1, dtype=torch.int32), torch.tensor([1, 1, 0, 1, 0]), torch.ones(5, 1, 2), m)
     marked = RowUpdate(rows.rows, rows.counts, torch.ones(5, 1, 3), m).dense()
     upload = Upload(torch.arange(5), torch.ones(5), {"low_rank": rows if kind == "touched" else marked})
-    after = simulation.method.aggregate(server, [upload], 0)["items"]
+    gathering = simulation.method.gather(simulation.task)
+    gathering.add(upload)
+    after = gathering.step(server, 0)["items"]
     b = simulation.method._projection(server["projection"])
     assert torch.allclose(after[0], server["items"][0] + torch.ones(2) @ b, atol=1e-6)
     assert torch.equal(after[1:], server["items"][1:])
@@ -155,8 +157,9 @@ def test_rows_are_divided_by_the_clients_that_touched_them(demo: fedrec.Split, k
 def test_payload_has_rank_columns_and_bytes_show_it(demo: fedrec.Split) -> None:
     low, full = (Simulation(m, demo.training) for m in (CoLR(rank=4, dim=16), FedMF(dim=16)))
     parts, _ = low.method.train(
+        low.task,
         low.store.at(torch.arange(9)),
-        low.method.broadcast(low.server, torch.arange(9)),
+        low.method.broadcast(low.task, low.server, torch.arange(9)),
         low.sampler.draw(torch.arange(9), negatives=4, seed=0, round=0),
         0,
     )
@@ -184,7 +187,8 @@ def test_projection_changes_unless_kept(demo: fedrec.Split) -> None:
         before = simulation.server["projection"]
         simulation.round(0)
         assert torch.equal(before, simulation.server["projection"]) == keep
-        assert tensor(simulation.method.broadcast(simulation.server, torch.arange(2)), "projection").shape == (2, 1)
+        payload = simulation.method.broadcast(simulation.task, simulation.server, torch.arange(2))
+        assert tensor(payload, "projection").shape == (2, 1)
 
 
 def test_both_accounts_of_the_downlink(demo: fedrec.Split) -> None:

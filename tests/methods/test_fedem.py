@@ -7,6 +7,7 @@ from fedrec.evaluation import Evaluator
 from fedrec.federation.simulation import Simulation
 from fedrec.methods.fedem import FedEM
 from fedrec.methods.fedmf import FedMF, Local
+from fedrec.parts.merger import ADAPTER
 from fedrec.testing import MethodSuite
 
 
@@ -101,7 +102,7 @@ def test_the_subset_is_drawn_anew_every_round(small):
 def test_dynamic_with_a_constant_adapter_is_static(small):
     dynamic = FedEM(merge="dynamic", adapter_lr=1e-12, **SHORT)
     simulation = Simulation(dynamic, small.training)
-    simulation.store.tensors["adapter"].zero_()  # sigmoid(0) = 1/2 for every row
+    simulation.store.tensors[ADAPTER].zero_()  # sigmoid(0) = 1/2 for every row
     static = Simulation(FedEM(merge="static", rho=0.5, **SHORT), small.training)
     for number in range(3):
         simulation.round(number)
@@ -131,7 +132,7 @@ def test_every_schedule_trains(small, schedule, through):
     method = FedEM(adapter_schedule=schedule, train_through_adapter=through, **SHORT)
     _, scores, simulation = tables(method, small, rounds=3)
     start = method.client_state(simulation.task, torch.tensor([0]))
-    assert not torch.equal(simulation.store.at(torch.tensor([0]))["adapter"], start["adapter"])
+    assert not torch.equal(simulation.store.at(torch.tensor([0]))[ADAPTER], start[ADAPTER])
     assert bool(torch.isfinite(scores).all())
 
 

@@ -40,7 +40,7 @@ def test_a_client_starts_from_the_servers_table(small):
     """After a round the next download is the aggregate, not the client's own rows."""
     simulation = Simulation(FedMF(), small.training)
     simulation.round(0)
-    payload = simulation.method.broadcast(simulation.server, torch.tensor([0, 1]))
+    payload = simulation.method.broadcast(simulation.task, simulation.server, torch.tensor([0, 1]))
     assert torch.equal(payload["items"][0], simulation.server["items"])
     assert payload["items"].stride(0) == 0, "a shared table must not be copied per client"
 

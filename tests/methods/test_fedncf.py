@@ -10,8 +10,10 @@ from fedrec.errors import ConfigError
 from fedrec.federation.payload import Payload, RowUpdate, Upload, tensor
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.methods import create
 from fedrec.methods.fedncf import FedNCF
+from fedrec.parts.merger import ADAPTER
 from fedrec.sampling.samples import Samples
 from fedrec.testing import MethodSuite
 
@@ -32,8 +34,10 @@ class Recorder(FedNCF):
         super().__init__(**options)
         self.seen: list[tuple[Samples, Payload, Payload]] = []
 
-    def train(self, clients: ClientState, payload: Payload, samples: Samples, round: int) -> tuple[Payload, Tensor]:
-        parts, loss = super().train(clients, payload, samples, round)
+    def train(
+        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
+        parts, loss = super().train(task, private, payload, samples, round)
         self.seen.append((samples, payload, parts))
         return parts, loss
 
@@ -124,7 +128,10 @@ def test_disjoint_rows_are_kept_and_networks_averaged(rule: str, weights: tuple[
     values[1, 1] = 0
     networks = torch.randn(2, 3)
     parts: Payload = {"items": RowUpdate(rows, counts, values, 4), "network": networks}
-    after = method.aggregate(server, [Upload(torch.arange(2), torch.tensor([30.0, 10.0]), parts)], 0)
+    task = Task(2, 4, torch.tensor([30, 10]), 0, torch.device("cpu"))
+    gathering = method.gather(task)
+    gathering.add(Upload(torch.arange(2), torch.tensor([30.0, 10.0]), parts))
+    after = gathering.step(server, 0)
     moved = torch.stack([values[0, 0], values[1, 0], values[0, 1], torch.zeros(2)])
     assert torch.allclose(after["items"], server["items"] + moved, atol=1e-6)
     mean = weights[0] * networks[0] + weights[1] * networks[1]
@@ -169,12 +176,12 @@ def test_decay_shrinks_the_network() -> None:
 @pytest.mark.parametrize("variant", ["mlp", "neumf"])
 def test_elastic_merging_plugs_in(variant: str) -> None:
     split = small(6)
-    method = create("fedncf", merge="elastic", variant=variant, **FAST, **{"merge.epochs": 1})
+    method = create("fedncf", merge="elastic", variant=variant, **FAST, adapter_epochs=1)
     simulation = Simulation(method, split.training)
     for number in range(3):
         simulation.round(number)
     assert bool(torch.isfinite(simulation.scores(torch.arange(6))).all())
-    adapters = simulation.store.tensors["merge.adapter"]
+    adapters = simulation.store.tensors[ADAPTER]
     assert bool((adapters[0] != adapters[1]).any()), "adapters did not learn"
 
 

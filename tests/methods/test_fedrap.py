@@ -39,9 +39,10 @@ def simulate(split: fedrec.Split, rounds: int, privacy: Privacy | None = None, *
 
 
 def upload(simulation: Simulation, clients: Tensor, round: int) -> tuple[Any, Any]:
-    method = simulation.method
+    method, task = simulation.method, simulation.task
+    payload = method.broadcast(task, simulation.server, clients)
     samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=round)
-    parts, _ = method.train(simulation.store.at(clients), method.broadcast(simulation.server, clients), samples, round)
+    parts, _ = method.train(task, simulation.store.at(clients), payload, samples, round)
     return samples, parts
 
 
@@ -106,9 +107,11 @@ def test_factored_aggregation_is_the_dense_mean(small: fedrec.Split) -> None:
     method, server = simulation.method, simulation.server
     samples, parts = upload(simulation, EVERYBODY, 1)
     assert isinstance(parts["items"], ShrunkTable)
-    new = method.aggregate(server, [Upload(EVERYBODY, samples.positives.float(), parts)], 1)
+    gathering = method.gather(simulation.task)
+    gathering.add(Upload(EVERYBODY, samples.positives.float(), parts))
+    new = gathering.step(server, 1)
     torch.testing.assert_close(new["items"], (server["items"] + parts["items"].dense()).mean(0), atol=1e-6, rtol=1e-5)
-    assert client_bytes(parts, 40) == int(samples.row_counts.sum()) * (4 * 4 + 4) + 40 * 4
+    assert int(client_bytes(parts, 40).sum()) == int(samples.row_counts.sum()) * (4 * 4 + 4) + 40 * 4
 
 
 def test_a_stage_without_noise_changes_nothing(small: fedrec.Split) -> None:
@@ -165,7 +168,7 @@ def test_options_change_the_result(small: fedrec.Split, options: dict[str, Any])
 def test_merging_by_replacement_is_the_method_itself(small: fedrec.Split) -> None:
     found = []
     for merge in (None, "replace", "elastic", "dynamic"):
-        short = {"merge.epochs": 2} if merge else {}
+        short = {"adapter_epochs": 2} if merge else {}
         simulation = Simulation(create("fedrap", merge=merge, **short, **SMALL), small.training)
         for number in range(3):
             simulation.round(number)

@@ -82,10 +82,13 @@ def test_aggregation_of_changes_is_the_mean_of_tables(small: fedrec.Split) -> No
     simulation = Simulation(method, small.training)
     clients = torch.arange(7)
     samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=0)
-    parts, _ = method.train(simulation.store.at(clients), method.broadcast(simulation.server, clients), samples, 0)
+    payload = method.broadcast(simulation.task, simulation.server, clients)
+    parts, _ = method.train(simulation.task, simulation.store.at(clients), payload, samples, 0)
     table = simulation.server["items"]
     expected = (table + row_update(parts, "items").dense()).mean(0)
-    new = method.aggregate(simulation.server, [Upload(clients, samples.positives.float(), parts)], 0)
+    gathering = method.gather(simulation.task)
+    gathering.add(Upload(clients, samples.positives.float(), parts))
+    new = gathering.step(simulation.server, 0)
     torch.testing.assert_close(new["items"], expected, atol=1e-4, rtol=1e-4)
 
 

@@ -30,6 +30,8 @@ class Simulation:
         self, method: Arrows, view: TrainingView, setup: Setup | None = None, *, cohort_samples: int | None = None
     ) -> None:
         """Set up server and clients; ``cohort_samples`` bounds the padded samples of a cohort (results do not depend on it)."""
+        if not isinstance(method, Arrows):
+            raise FedrecError(f"{method.name} is centralised and cannot run as a federation; use its own trainer.")
         setup = setup or Setup()
         self.method, self.view, self.privacy, self.device = method, view, setup.privacy, setup.device
         if setup.privacy is not None and (problem := method.privacy_problem()):

@@ -5,10 +5,11 @@ import torch
 
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import RowUpdate, Upload
+from fedrec.federation.total import Total
 from fedrec.local.mlp import FlatMLP, kaiming
 from fedrec.methods.hetefedrec import decorrelation, distillation, models
 from fedrec.methods.hetefedrec import sizes as nested_sizes
-from fedrec.methods.hetefedrec.padding import PaddedSum
+from fedrec.methods.hetefedrec.padding import PaddedSum, add_sized
 
 
 def rng() -> torch.Generator:
@@ -119,14 +120,18 @@ def changes(clients: int, columns: int, seed: int) -> tuple[Upload, torch.Tensor
     return Upload(torch.arange(clients), torch.ones(clients), {"items": update}), update.dense()
 
 
+def padded_sum(sums: Total, sizes: tuple[int, ...]) -> PaddedSum:
+    return PaddedSum(sums, "items", sizes, 9, torch.device("cpu"))
+
+
 def test_padded_sum_is_zero_padding_and_slicing() -> None:
     sizes = (2, 3, 5)
-    total = PaddedSum(sizes, 9, torch.device("cpu"))
-    padded = torch.zeros(9, 5)
+    sums, padded = Total(), torch.zeros(9, 5)
     for place, size in enumerate(sizes):
         upload, dense = changes(3 + place, size, place)
-        total.add(place, upload, "items")
+        add_sized(sums, place, upload, "items")
         padded[:, :size] += dense.sum(0)
+    total = padded_sum(sums, sizes)
     for place, size in enumerate(sizes):
         assert torch.allclose(total.combined(place, "sum"), padded[:, :size], atol=1e-6)
     mean = total.combined(2, "mean")
@@ -136,9 +141,10 @@ def test_padded_sum_is_zero_padding_and_slicing() -> None:
 
 
 def test_padded_mean_over_touching_clients() -> None:
-    total = PaddedSum((2,), 9, torch.device("cpu"))
     upload, dense = changes(6, 2, 0)
-    total.add(0, upload, "items")
+    sums = Total()
+    add_sized(sums, 0, upload, "items")
+    total = padded_sum(sums, (2,))
     touched = (dense != 0).any(2).sum(0).clamp(min=1)[:, None]
     assert torch.allclose(total.combined(0, "touched"), dense.sum(0) / touched, atol=1e-6)
     assert torch.equal(total.combined(0, "touched", padded=False), total.combined(0, "touched"))
@@ -146,9 +152,10 @@ def test_padded_mean_over_touching_clients() -> None:
 
 def test_dense_uploads_add_up_like_rows() -> None:
     upload, dense = changes(4, 3, 1)
-    one, two = (PaddedSum((3,), 9, torch.device("cpu")) for _ in range(2))
-    one.add(0, upload, "items")
-    two.add(0, Upload(upload.clients, upload.weights, {"items": dense}), "items")
+    sums = Total(), Total()
+    add_sized(sums[0], 0, upload, "items")
+    add_sized(sums[1], 0, Upload(upload.clients, upload.weights, {"items": dense}), "items")
+    one, two = (padded_sum(total, (3,)) for total in sums)
     assert torch.allclose(one.combined(0, "sum"), two.combined(0, "sum"), atol=1e-6)
 
 

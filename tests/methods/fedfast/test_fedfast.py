@@ -8,7 +8,9 @@ import fedrec
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import Payload, RowUpdate, Upload
 from fedrec.federation.simulation import Simulation
-from fedrec.methods.fedfast import FedFast, draw_evenly, propagate
+from fedrec.federation.task import Task
+from fedrec.methods.fedfast import FedFast
+from fedrec.methods.fedfast.method import draw_evenly, propagate
 from fedrec.methods.fedmf import FedMF
 from fedrec.testing import MethodSuite
 
@@ -38,12 +40,12 @@ def aggregated(values: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torc
     server = {
         "items": torch.randn(4, 2),
         "users": torch.randn(5, 2),
-        "key": torch.zeros(1, dtype=torch.int64),
         "centroids": torch.zeros(1, 2),
     }
+    task = Task(5, 4, torch.ones(5, dtype=torch.int64), 0, torch.device("cpu"))
     rows = RowUpdate(torch.zeros(3, 1, dtype=torch.int32), torch.ones(3, dtype=torch.int64), values[:, None], 4)
     parts: Payload = {"items": rows, "user": torch.zeros(3, 2)}
-    after = method.aggregate(server, [Upload(torch.arange(3), torch.tensor([1.0, 5.0, 9.0]), parts)], 0)
+    after = method.step(task, server, [Upload(torch.arange(3), torch.tensor([1.0, 5.0, 9.0]), parts)], 0)
     return server["items"], after["items"]
 
 

@@ -13,6 +13,7 @@ from fedrec.federation.trainer import Setup
 from fedrec.local.mlp import FlatMLP
 from fedrec.methods import create
 from fedrec.methods.hetefedrec import ROWS, HeteFedRec, decorrelation, models
+from fedrec.parts.merger import ADAPTER, OWN
 from fedrec.running.training import train
 from fedrec.testing import MethodSuite
 
@@ -141,7 +142,7 @@ def test_one_size_for_all_is_one_group(tiny: fedrec.Split) -> None:
     for mode, size in (("all_small", 8), ("all_medium", 16), ("all_large", 32)):
         simulation = simulate(tiny, mode=mode)
         assert [k for k in simulation.server if k.startswith("items")] == [f"items{(8, 16, 32).index(size)}"]
-        assert simulation.method.broadcast(simulation.server, everybody[:2])["items"].shape[2] == size
+        assert simulation.method.broadcast(simulation.task, simulation.server, everybody[:2])["items"].shape[2] == size
 
 
 def test_clusters_do_not_hear_each_other(tiny: fedrec.Split) -> None:
@@ -171,7 +172,7 @@ def test_standalone_clients_are_alone(tiny: fedrec.Split) -> None:
 
 def test_excluded_clients_train_themselves_only(tiny: fedrec.Split) -> None:
     simulation = simulate(tiny, mode="all_large_exclusive")
-    shown = simulation.method.diagnostics(simulation.task, simulation.server)["sizes"]
+    shown = simulation.diagnostics()["sizes"]
     assert [shown[size]["bytes_up_per_visit"] > 0 for size in ("8", "16", "32")] == [False, False, True]
     assert all(shown[size]["bytes_down_per_visit"] > 0 for size in shown)
     group = simulation.server["group"]
@@ -184,10 +185,10 @@ def test_download_sizes_of_the_card(tiny: fedrec.Split) -> None:
     m = tiny.data.n_items
     expected = [m * 8 + 217, m * 16 + 217 + 345, m * 32 + 217 + 345 + 601]
     simulation = simulate(tiny)
-    shown = simulation.method.diagnostics(simulation.task, simulation.server)["sizes"].values()
+    shown = simulation.diagnostics()["sizes"].values()
     assert [group["bytes_down_per_visit"] for group in shown] == [4 * floats for floats in expected]
     small = simulate(tiny, mode="all_small")
-    sent = small.method.diagnostics(small.task, small.server)["sizes"]["32"]
+    sent = small.diagnostics()["sizes"]["32"]
     assert sent["bytes_down_per_visit"] == 4 * (m * 8 + 217)
     assert 4 * 217 < sent["bytes_up_per_visit"] <= 4 * (m * 9 + 217)
 
@@ -197,7 +198,7 @@ def test_a_global_epoch_visits_everybody_once(tiny: fedrec.Split) -> None:
     task = Simulation(method, tiny.training).task
     orders = []
     for epoch in range(2):
-        parts = [method.participants(task, {}, 5 * epoch + block, None) for block in range(5)]  # type: ignore[arg-type]
+        parts = [method.participants(task, {}, 5 * epoch + block) for block in range(5)]
         assert [len(part) for part in parts] == [7, 7, 7, 7, 2]
         orders.append(torch.cat(parts))
         assert orders[-1].sort().values.tolist() == list(range(30))
@@ -225,6 +226,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"reskd_every": 2},
     {"reskd_items": 0.5},
     {"merge": "elastic"},
+    {"merge": "dynamic"},
+    {"merge": "none"},
     {"merge": "elastic", "local": "epochs", "lr": 0.01, "base": "lightgcn", "lr_user": 0.01},
     {"mode": "standalone", "base": "lightgcn", "local": "epochs", "lr": 0.01, "lr_user": 0.01},
     {"sizes": (1, 2, 3, 5, 8), "sizing": "interactions", "items_per_column": 4},
@@ -339,7 +342,7 @@ def test_rates_follow_how_clients_and_server_step() -> None:
 def test_own_changes_ignore_the_server_optimizer(tiny: fedrec.Split) -> None:
     """What local epochs changed is taken whole, by standalone and by merging clients."""
     everybody = torch.arange(tiny.data.n_users)
-    for options, name in (({"mode": "standalone"}, "items"), ({"merge": "static", "rho": 0.5}, "local")):
+    for options, name in (({"mode": "standalone"}, "items"), ({"merge": "static", "rho": 0.5}, OWN)):
         found = []
         for optimizer in ("sgd", "adam"):
             simulation = Simulation(HeteFedRec(local="epochs", server_optimizer=optimizer, **options), tiny.training)
@@ -368,9 +371,9 @@ def test_unvisited_clients_know_their_graph(tiny: fedrec.Split) -> None:
 
 def test_adapters_are_trained(tiny: fedrec.Split) -> None:
     everybody = torch.arange(tiny.data.n_users)
-    start = Simulation(HeteFedRec(**RATES, merge="elastic"), tiny.training).store.at(everybody)["adapter"].clone()
+    start = Simulation(HeteFedRec(**RATES, merge="elastic"), tiny.training).store.at(everybody)[ADAPTER].clone()
     found = simulate(tiny, 2, merge="elastic")
-    assert bool((found.store.at(everybody)["adapter"] != start).any(1).all())
+    assert bool((found.store.at(everybody)[ADAPTER] != start).any(1).all())
     stuck = simulate(tiny, 2, merge="elastic", adapter_lr=1e-12)
     assert not torch.allclose(found.scores(everybody), stuck.scores(everybody), atol=1e-4)
 

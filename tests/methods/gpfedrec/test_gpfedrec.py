@@ -12,6 +12,7 @@ from fedrec.errors import ConfigError
 from fedrec.federation.payload import Upload, tensor
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.task import Task
 from fedrec.federation.trainer import Setup
 from fedrec.methods import create
 from fedrec.methods.gpfedrec import GPFedRec
@@ -41,7 +42,8 @@ def by_hand(simulation: Simulation, client: int, round: int) -> tuple[Tensor, Te
     """User vector and whole table of one client after a round, by autograd on dense tensors."""
     method, who = simulation.method, torch.tensor([client])
     assert isinstance(method, GPFedRec)
-    config, state, payload = method.config, simulation.store.at(who), method.broadcast(simulation.server, who)
+    config, state = method.config, simulation.store.at(who)
+    payload = method.broadcast(simulation.task, simulation.server, who)
     samples = simulation.sampler.draw(who, negatives=4, seed=0, round=round)
     user, network = (state[name].clone().requires_grad_() for name in ("user", "network"))
     table, target = tensor(payload, "items")[0].clone().requires_grad_(), tensor(payload, "target")[0]
@@ -63,9 +65,9 @@ def test_local_training_is_the_dense_loop(small: fedrec.Split) -> None:
     expected = [by_hand(simulation, client, 2) for client in (3, 11)]
     method, clients = simulation.method, torch.tensor([3, 11])
     samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=2)
-    payload = method.broadcast(simulation.server, clients)
+    payload = method.broadcast(simulation.task, simulation.server, clients)
     assert (tensor(payload, "items") - tensor(payload, "target")).abs().max() > 0.05
-    parts, _ = method.train(simulation.store.at(clients), payload, samples, 2)
+    parts, _ = method.train(simulation.task, simulation.store.at(clients), payload, samples, 2)
     found = tensor(payload, "items") + tensor(parts, "items")
     for place, (user, table) in enumerate(expected):
         torch.testing.assert_close(found[place], table, atol=1e-4, rtol=1e-4)
@@ -76,8 +78,8 @@ def test_untouched_rows_contract_towards_the_target(small: fedrec.Split) -> None
     simulation = simulate(small, 1)
     method, clients = simulation.method, EVERYBODY
     samples = simulation.sampler.draw(clients, negatives=4, seed=0, round=1)
-    payload = method.broadcast(simulation.server, clients)
-    parts, _ = method.train(simulation.store.at(clients), payload, samples, 1)
+    payload = method.broadcast(simulation.task, simulation.server, clients)
+    parts, _ = method.train(simulation.task, simulation.store.at(clients), payload, samples, 1)
     steps = -(-samples.counts // 16)
     assert len(steps.unique()) > 2
     kappa = method.config.pull(60)
@@ -96,7 +98,8 @@ def aggregate(tables: Tensor, **options: Any) -> dict[str, Tensor]:
     items = torch.zeros(m, d)
     server = {"items": items, "targets": items.repeat(n, 1, 1), "known": torch.zeros(n, dtype=torch.bool)}
     uploads = [Upload(torch.tensor([c]), torch.ones(1), {"items": tables[c : c + 1]}) for c in range(n)]
-    return GPFedRec(**(SMALL | {"dim": d} | options)).aggregate(server, uploads, 0)
+    task = Task(n, m, torch.ones(n, dtype=torch.int64), 0, torch.device("cpu"))
+    return GPFedRec(**(SMALL | {"dim": d} | options)).step(task, server, uploads, 0)
 
 
 def some_tables() -> Tensor:
@@ -123,7 +126,7 @@ def test_two_layers_pass_tables_twice() -> None:
 
 def test_absent_clients_fall_back_to_the_common_table(small: fedrec.Split) -> None:
     simulation = simulate(small, 1, participation=0.25)
-    payload = simulation.method.broadcast(simulation.server, EVERYBODY)
+    payload = simulation.method.broadcast(simulation.task, simulation.server, EVERYBODY)
     same = (tensor(payload, "target") == tensor(payload, "items")).flatten(1).all(1)
     assert int(same.sum()) == 30
 
@@ -155,7 +158,7 @@ def test_views_are_the_other_tables(small: fedrec.Split) -> None:
 def test_merging_by_replacement_is_the_method_itself(small: fedrec.Split) -> None:
     found = []
     for merge in (None, "replace", "elastic"):
-        short = {"merge.epochs": 2} if merge else {}
+        short = {"adapter_epochs": 2} if merge else {}
         simulation = Simulation(create("gpfedrec", merge=merge, **short, score_table="global", **SMALL), small.training)
         for number in range(3):
             simulation.round(number)
