@@ -27,9 +27,10 @@ test: lint types ## Run ruff, mypy (strict) and the tests
 test-slow: $(STAMP) ## Run the long checks
 	$(BIN)/python -m pytest -m slow
 
-lint: $(STAMP) ## Run ruff
+lint: $(STAMP) ## Run ruff, and check that imports point one way
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 types: $(STAMP) ## Run mypy, strict on src
 	$(BIN)/mypy

@@ -19,6 +19,7 @@ from fedrec.data import Interactions, load
 from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.evaluation import Evaluator
 from fedrec.federation.trainer import Setup
+from fedrec.local.fit import Schedule
 from fedrec.methods import create
 from fedrec.protocol import preset
 
@@ -120,8 +121,8 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         judged.append(time.perf_counter() - start)
     per_round = float(np.median(seconds))
     phases = {name: float(np.median([r.seconds.get(name, 0.0) for r in reports])) for name in reports[0].seconds}
-    counts, config = split.training.positives.counts * (1 + method.negatives), method.config
-    steps = int(np.ceil(counts / getattr(config, "batch_size", 1 << 30)).sum()) * getattr(config, "epochs", 1)
+    counts, schedule = split.training.positives.counts * (1 + method.negatives), method.schedule or Schedule(1, 1 << 30)
+    steps = int(np.ceil(counts / schedule.batch_size).sum()) * schedule.epochs
     share = reports[-1].clients / max(1, len(counts))
     return {
         "case": case,

@@ -18,8 +18,12 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError, DataError
+from fedrec.federation.arrows import Arrows
+from fedrec.federation.method import EachMethod, SumMethod
+from fedrec.federation.payload import Upload
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
+from fedrec.federation.total import Total
 from fedrec.federation.trainer import Setup
 from fedrec.running.training import train
 
@@ -47,6 +51,14 @@ class MethodSuite:
         """A fresh method."""
         made: Recommender = type(self).method(**(self.options | options))
         return made
+
+    def make_arrows(self, **options: Any) -> Arrows:
+        """A fresh federated method; skips where the suite is of a centralised one."""
+        method = self.make(**options)
+        if not self.federated:
+            pytest.skip("a centralised method has no arrows")
+        assert isinstance(method, Arrows)
+        return method
 
     def trainer(self, split: fedrec.Split, *, seed: int = 0, device: str = "cpu", **options: Any) -> Any:
         """The method's trainer, on the CPU unless told otherwise."""
@@ -90,11 +102,9 @@ class MethodSuite:
         assert torch.allclose(scores[1:2], trainer.scores(torch.tensor([0])), atol=1e-5)
 
     def test_batch_equals_one_by_one(self, tiny: fedrec.Split) -> None:
-        if not self.federated:
-            pytest.skip("a centralised method has no cohorts")
         found = []
         for size in (None, 1):
-            simulation = Simulation(self.make(), tiny.training, cohort_samples=size)
+            simulation = Simulation(self.make_arrows(), tiny.training, cohort_samples=size)
             for number in range(3):
                 simulation.round(number)
             found.append(simulation.scores(torch.arange(tiny.data.n_users)))
@@ -135,9 +145,66 @@ class MethodSuite:
     def test_bytes_are_counted(self, tiny: fedrec.Split) -> None:
         method, trainer = self.make(), self.trainer(tiny)
         reports = [trainer.round(number) for number in range(2)]
-        assert (reports[0].bytes_up > 0) == (method.uploaded != "nothing")
-        downloads = self.federated and method.server_keeps != "nothing"
-        assert (sum(report.bytes_down for report in reports) > 0) == downloads
+        talks = isinstance(method, Arrows) and not method.silent
+        assert (reports[0].bytes_up > 0) == talks
+        assert (sum(report.bytes_down for report in reports) > 0) == talks
+
+    def test_settings_reach_the_engine(self) -> None:
+        method = self.make()
+        assert method.negatives == getattr(method.config, "negatives", 0) or "negatives" in type(method).__dict__
+        if isinstance(method, Arrows):
+            assert method.participation == getattr(method.config, "participation", 1.0)
+
+    def test_the_server_sees_what_the_type_says(self, tiny: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
+        method = self.make_arrows()
+        assert isinstance(method, SumMethod) != isinstance(method, EachMethod)
+        if not isinstance(method, SumMethod):
+            return
+        # Every client by itself: merging sums of any parts gives the sums of one pass over all.
+        uploads: list[Upload] = []
+        monkeypatch.setattr(type(method), "contribute", lambda self, task, upload, total: uploads.append(upload))
+        simulation = Simulation(method, tiny.training, cohort_samples=1)
+        simulation.round(0)
+        monkeypatch.undo()
+        whole, parts = Total(), [Total(), Total(), Total()]
+        for number, upload in enumerate(uploads):
+            for total in (whole, parts[number % 3]):
+                method.contribute(simulation.task, _copied(upload), total)
+        left = parts[0].merge(parts[1]).merge(parts[2])
+        right = parts[0].merge(parts[1].merge(parts[2]))
+        assert set(left) == set(right) == set(whole)
+        for name, value in whole.items():
+            room = 1e-5 * max(1.0, float(value.double().abs().max()))
+            assert (left[name].double() - value.double()).abs().max() <= room
+            assert (right[name].double() - value.double()).abs().max() <= room
+
+    def test_one_object_runs_two_federations(self, tiny: fedrec.Split) -> None:
+        method, everybody = self.make(), torch.arange(tiny.data.n_users)
+        alone = self.make().trainer(tiny.training, Setup(seed=1))
+        first = method.trainer(tiny.training, Setup(seed=1))
+        other = method.trainer(tiny.training, Setup(seed=2))
+        for number in range(2):
+            alone.round(number)
+            first.round(number)
+            other.round(number)
+        assert torch.equal(alone.scores(everybody), first.scores(everybody))
+
+    def test_arrows_keep_nothing_on_the_method(self, tiny: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
+        method = self.make()
+        before = dict(vars(method))
+
+        def refuse(self: object, name: str, value: object) -> None:
+            raise AssertionError(f"an arrow wrote self.{name}")
+
+        monkeypatch.setattr(type(method), "__setattr__", refuse)
+        trainer = method.trainer(tiny.training, Setup())
+        for number in range(2):
+            trainer.round(number)
+        trainer.scores(torch.arange(3))
+        trainer.diagnostics()
+        after = vars(method)
+        assert after.keys() == before.keys()
+        assert all(after[name] is value for name, value in before.items())
 
     def test_partial_participation(self, tiny: fedrec.Split) -> None:
         if "participation" not in type(self.make().config).model_fields:
@@ -171,3 +238,9 @@ class MethodSuite:
     def test_accuracy_floor(self, demo_split: fedrec.Split) -> None:
         run = train(self.make(), demo_split, rounds=self.rounds, device="cpu", progress=False, evaluate_every=5)
         assert run.test["sampled"]["hr@10"] >= self.floor
+
+
+def _copied(upload: Upload) -> Upload:
+    """An upload whose plain tensors may be added up in place."""
+    parts = {name: part.clone() if isinstance(part, torch.Tensor) else part for name, part in upload.parts.items()}
+    return Upload(upload.clients, upload.weights, parts)

@@ -84,7 +84,12 @@ def test_debug_shows_the_traceback():
 def test_lists(capsys):
     assert "ml-100k" in run(capsys, "data", "list")[1]
     assert json.loads(run(capsys, "protocols", "--json")[1])["paper"]["leaks"] is True
-    assert "popularity" in {row["name"] for row in json.loads(run(capsys, "methods", "--json")[1])}
+    sees = {row["name"]: row["sees"] for row in json.loads(run(capsys, "methods", "--json")[1])}
+    assert {name for name, seen in sees.items() if seen == "every upload"} == {"fedem", "gpfedrec", "fedfast"}
+    assert {name for name, seen in sees.items() if seen == "nothing"} == {"random", "local"}
+    assert sees["fedmf"] == "sums only"
+    assert sees["ease"] == "all data"
+    assert "the server" in run(capsys, "methods")[1]
     stats = json.loads(run(capsys, "data", "stats", "demo", "--json")[1])
     assert (stats["users"], stats["items"]) == (500, 400)
 

@@ -190,12 +190,17 @@ def test_what_a_twin_does_not_compute_it_does_not_get(problem: LocalProblem, sha
     assert not problem.suits("cpu", Case(problem, shapes, steps).start(cohort()), steps)
 
 
-def test_gpu_adapters_have_two_small_hidden_layers() -> None:
+def test_gpu_adapters_have_two_small_hidden_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden, fits in (((16, 8), True), ((16,), False), ((4, 4, 4), False), ((40, 8), False)):
         problem = MergingAdapter(adapter_widths(DIM, hidden))
         assert problem.suits("gpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER]) == fits
         assert problem.suits("cpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER])
     assert not ADAPTER.suits("gpu", dict.fromkeys(MERGING | POOL, torch.zeros(1)), [ON_ADAPTER])
+    deep = MergingAdapter(adapter_widths(DIM, (4, 4, 4)))
+    theta, rows = normal(2, deep.network.size), normal(2, 9, DIM)
+    wanted = deep.table_weights(theta, rows, rows + 1)
+    monkeypatch.setattr(dispatch, "compiled_for", lambda *tensors: "gpu")
+    torch.testing.assert_close(deep.table_weights(theta, rows, rows + 1), wanted)
 
 
 METHODS = {
@@ -206,7 +211,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_compiled_code_can_be_switched_off(name: str, small: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
     """The references of training, negatives, orders and adapter weights give the same rounds without a kernel."""
-    method = fedrec.method(name, epochs=2, dim=4, **METHODS[name])
+    method = fedrec.create(name, epochs=2, dim=4, **METHODS[name])
     everybody, scores = torch.arange(40), []
     for switch in ("on", "off"):
         monkeypatch.setenv("FEDREC_KERNELS", switch)

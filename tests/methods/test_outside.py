@@ -1,4 +1,4 @@
-"""The method that docs/add-a-method.md builds works as the page says, also through an entry point."""
+"""The methods that docs/add-a-method.md builds work as the page says, also through an entry point."""
 
 import re
 from importlib.metadata import EntryPoint
@@ -8,31 +8,56 @@ import pytest
 
 import fedrec
 from fedrec import methods
+from fedrec.parts.merged_method import merged
 from fedrec.testing import MethodSuite
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-method.md"
 
 
-def from_the_page():
-    code = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+def code_with(text):
+    (code,) = (found for found in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if text in found)
+    return code
+
+
+def from_the_page(name):
     space = {"__name__": "outside"}
-    exec(compile(code, "add-a-method.md", "exec"), space)
-    return space["FedBias"], code
+    exec(compile(code_with(f"class {name}("), "add-a-method.md", "exec"), space)
+    return space[name]
+
+
+FedBias = from_the_page("FedBias")
 
 
 class TestFedBias(MethodSuite):
-    method = from_the_page()[0]
+    method = FedBias
     options = {"lr": 0.05}
     floor = 0.25
 
 
+class TestCounts(MethodSuite):
+    method = from_the_page("Counts")
+    rounds = 1
+    floor = 0.28
+    deterministic = True
+
+
 def test_the_page_keeps_its_promise_of_length():
-    assert len(from_the_page()[1].splitlines()) <= 60
+    code = code_with("class FedBias(")
+    assert len(code.splitlines()) <= 50
+    assert len(re.findall(r"^(?:from|import) ", code, re.MULTILINE)) <= 3
+
+
+def test_every_setting_of_the_page_does_something(honest):
+    found = []
+    for scale in (0.0, 1.0):
+        run = fedrec.train(FedBias(lr=0.05, bias_scale=scale), honest, rounds=3, progress=False, device="cpu")
+        found.append(run.test["full"]["ndcg@10"])
+    assert found[0] != found[1]
 
 
 def test_entry_points_are_found(monkeypatch, honest):
     point = EntryPoint("fedbias", "outside:FedBias", "fedrec.methods")
-    monkeypatch.setattr(EntryPoint, "load", lambda self: from_the_page()[0])
+    monkeypatch.setattr(EntryPoint, "load", lambda self: FedBias)
     monkeypatch.setattr(methods, "_external", lambda: {"fedbias": point})
     assert "fedbias" in methods.names()
     run = fedrec.train(fedrec.create("fedbias", lr=0.05), honest, rounds=2, progress=False, device="cpu")
@@ -40,8 +65,8 @@ def test_entry_points_are_found(monkeypatch, honest):
 
 
 def test_merging_plugs_into_it(honest):
-    base = from_the_page()[0](lr=0.05, epochs=1)
-    run = fedrec.train(fedrec.parts.plugin.Merged(base), honest, rounds=2, progress=False, device="cpu")
+    method = merged(FedBias)(lr=0.05, epochs=1, merge="elastic", adapter_epochs=2)
+    run = fedrec.train(method, honest, rounds=2, progress=False, device="cpu")
     assert run.result.method == "fedbias+elastic"
 
 

@@ -20,16 +20,25 @@ def register(app: typer.Typer) -> None:
 
 
 def list_methods(as_json: JsonOption = False) -> None:
-    """List the methods and what each keeps private, uploads and stores on the server."""
+    """List the methods: what each keeps private, uploads and stores on the server, and what the server sees of uploads."""
     rows = [_describe(name) for name in methods.names()]
     if as_json:
         print_json(rows)
         return
-    table = Table("method", "what", "private on the client", "uploaded", "kept by the server", "KB up", "KB down")
+    table = Table(
+        "method",
+        "what",
+        "private on the client",
+        "uploaded",
+        "the server sees",
+        "kept by the server",
+        "KB up",
+        "KB down",
+    )
     for row in rows:
         sent = row["bytes_ml_1m_d16"]
         size = ["-", "-"] if sent is None else [f"{sent[way] / 1e3:,.1f}" for way in ("up", "down")]
-        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["server"], *size)
+        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["sees"], row["server"], *size)
     out.print(table)
     out.print("KB: per client and round at the size of MovieLens-1M, d = 16, where the method has an embedding size.")
 
@@ -43,6 +52,7 @@ def _describe(name: str) -> dict[str, Any]:
         "paper": kind.paper,
         "private": kind.private,
         "uploaded": kind.uploaded,
+        "sees": kind.kind_for(kind.configure({})).sees,
         "server": kind.server_keeps,
         "bytes_ml_1m_d16": None if sent is None else {"up": sent[0], "down": sent[1]},
         "settings": kind.configure({}).model_dump(mode="json"),

@@ -60,8 +60,8 @@ class Evaluator:
     def _table(self, lists: Ragged) -> Tensor:
         """The lists as one int64 table padded with -1."""
         table = np.full((len(lists), max(1, int(lists.counts.max(initial=0)))), -1, np.int64)
-        place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.counts)
-        table[lists.owners, place] = lists.values
+        position = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.counts)
+        table[lists.owners, position] = lists.values
         return torch.from_numpy(table).to(self.device)
 
     def chunks(self, order: Tensor | None = None) -> Iterable[Tensor]:

@@ -29,9 +29,9 @@ def sparsity_groups(counts: ArrayLike, groups: int = 5) -> NDArray[np.int64]:
     if groups < 1:
         raise ConfigError(f"the number of client groups must be at least 1, not {groups}")
     sizes = np.asarray(counts)
-    place = np.empty(len(sizes), np.int64)
-    place[np.argsort(sizes, kind="stable")] = np.arange(len(sizes))
-    return 1 + place * groups // max(1, len(sizes))
+    position = np.empty(len(sizes), np.int64)
+    position[np.argsort(sizes, kind="stable")] = np.arange(len(sizes))
+    return 1 + position * groups // max(1, len(sizes))
 
 
 def by_group(values: ArrayLike, groups: ArrayLike) -> list[GroupMean]:

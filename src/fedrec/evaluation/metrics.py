@@ -103,9 +103,9 @@ def _arrange(better: Tensor, tied: Tensor, counts: Tensor | None, ties: Ties) ->
     relevant = torch.searchsorted(above, above, right=True) - earlier
     if ties != "expected":
         # A fixed order is a ranking without ties: every target becomes a block of its own.
-        place = torch.arange(above.shape[1], device=above.device) - earlier
-        above = above + place + (size - relevant if ties == "pessimistic" else 0)
-        earlier = earlier + place
+        position = torch.arange(above.shape[1], device=above.device) - earlier
+        above = above + position + (size - relevant if ties == "pessimistic" else 0)
+        earlier = earlier + position
         size, relevant = torch.ones_like(size), torch.ones_like(relevant)
     return _Targets(above, size, relevant, earlier, counts)
 
@@ -156,12 +156,12 @@ def _first_hit(targets: _Targets, k: int) -> tuple[Tensor, Tensor]:
     start, end = (bound[:, :1] for bound in targets.slots(k))
     size, relevant = targets.size[:, :1], targets.relevant[:, :1]
     width = int((end - start).max()) if len(start) else 0
-    place = torch.arange(width, device=start.device)
+    position = torch.arange(width, device=start.device)
     # Drawing the block's order item by item: each draw misses with (others left) / (items left).
-    miss = (size - relevant - place).clamp(min=0).double() / (size - place).clamp(min=1)
+    miss = (size - relevant - position).clamp(min=0).double() / (size - position).clamp(min=1)
     none_yet = torch.cat([miss.new_ones(len(miss), 1), miss.cumprod(1)], dim=1)
     chance = none_yet[:, :-1] - none_yet[:, 1:]
-    return chance.where(place < end - start, 0), start + 1 + place
+    return chance.where(position < end - start, 0), start + 1 + position
 
 
 def _hit_rate(targets: _Targets, k: int) -> Tensor:

@@ -10,7 +10,7 @@ a method keeps its settings and nothing else, so one object can run any number o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,6 +40,9 @@ class Gathering(ABC):
 
 class Arrows(Recommender):
     """A federated method; derive from ``SumMethod`` or ``EachMethod``, which add the server's step."""
+
+    silent: ClassVar[bool] = False
+    """No client ever sends or receives anything."""
 
     @abstractmethod
     def server_state(self, task: Task) -> State:

@@ -1,6 +1,6 @@
 """Local differential privacy as a stage on the upload: clip the change, then add noise. Works with every method.
 
-FedEM's LDP (section 7 of its card): Laplace noise on the upload, L1 clipping. A client's clipped changes differ by at
+FedEM's way is Laplace noise on the upload with L1 clipping. A client's clipped changes differ by at
 most twice the clip norm in the stage's norm, whatever its data, so one upload costs ``epsilon = 2 * clip / scale`` for
 Laplace; for Gaussian noise the cost depends on delta. Costs over rounds come from an accounting library.
 """

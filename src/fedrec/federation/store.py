@@ -16,8 +16,8 @@ class ClientStore:
 
     def __init__(self, order: Tensor, folder: Path | None = None) -> None:
         """``order`` lists the clients in storage order; with ``folder`` tensors live in memory-mapped files there."""
-        self.place = torch.empty_like(order)
-        self.place[order] = torch.arange(len(order))
+        self.row = torch.empty_like(order)
+        self.row[order] = torch.arange(len(order))
         self.folder = folder
         self.tensors: State = {}
 
@@ -29,7 +29,7 @@ class ClientStore:
         self.at(clients).write(state)
 
     def _allocate(self, name: str, like: Tensor) -> Tensor:
-        shape = (len(self.place), *like.shape[1:])
+        shape = (len(self.row), *like.shape[1:])
         if self.folder is None:
             return torch.empty(shape, dtype=like.dtype, device=like.device)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ class ClientStore:
 
     def at(self, clients: Tensor) -> ClientState:
         """The state of these clients, to read and to write."""
-        return ClientState(self.tensors, self.place[clients.cpu()])
+        return ClientState(self.tensors, self.row[clients.cpu()])
 
     @property
     def nbytes(self) -> int:
@@ -46,30 +46,30 @@ class ClientStore:
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
 
 
-def span(place: Tensor) -> slice | None:
+def span(rows: Tensor) -> slice | None:
     """The slice that selects these rows, or None if they do not follow each other."""
-    first = int(place[0]) if len(place) else 0
-    contiguous = bool((place == torch.arange(first, first + len(place))).all())
-    return slice(first, first + len(place)) if contiguous else None
+    first = int(rows[0]) if len(rows) else 0
+    contiguous = bool((rows == torch.arange(first, first + len(rows))).all())
+    return slice(first, first + len(rows)) if contiguous else None
 
 
-def select(values: Tensor, place: Tensor) -> Tensor:
+def select(values: Tensor, rows: Tensor) -> Tensor:
     """Rows of ``values``: a view where they follow each other, else a copy."""
-    found = span(place)
-    return values[found] if found is not None else values.index_select(0, place.to(values.device))
+    found = span(rows)
+    return values[found] if found is not None else values.index_select(0, rows.to(values.device))
 
 
 class ClientState:
     """The private state of one cohort. Reading a name gives [c, ...]; writing it changes the store."""
 
-    def __init__(self, tensors: State, place: Tensor) -> None:
-        """``place`` holds the rows of the cohort in ``tensors``."""
+    def __init__(self, tensors: State, rows: Tensor) -> None:
+        """``rows`` are those of the cohort in ``tensors``."""
         self._tensors = tensors
-        self._place = place
-        self._slice = span(place)
+        self._rows = rows
+        self._slice = span(rows)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._rows)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -77,14 +77,14 @@ class ClientState:
     def __getitem__(self, name: str) -> Tensor:
         """The values of these clients; a view of the store where they are contiguous, else a copy. Do not change it."""
         stored = self._tensors[name]
-        return stored[self._slice] if self._slice is not None else stored.index_select(0, self._place.to(stored.device))
+        return stored[self._slice] if self._slice is not None else stored.index_select(0, self._rows.to(stored.device))
 
     def __setitem__(self, name: str, values: Tensor) -> None:
         stored = self._tensors[name]
         if self._slice is not None:
             stored[self._slice] = values
         else:
-            stored.index_copy_(0, self._place.to(stored.device), values.to(stored.dtype))
+            stored.index_copy_(0, self._rows.to(stored.device), values.to(stored.dtype))
 
     def write(self, state: State) -> None:
         """Set several names."""
@@ -93,17 +93,17 @@ class ClientState:
 
     def take(self, name: str, samples: Samples) -> Tensor:
         """The touched rows of a personal item table, [c, R, d]; padding repeats row 0."""
-        flat, index = self._rows(name, samples)
+        flat, index = self._flat(name, samples)
         return flat.index_select(0, index.flatten()).view(*index.shape, -1)
 
     def put(self, name: str, samples: Samples, block: Tensor) -> None:
         """Write back the touched rows of a personal item table."""
-        flat, index = self._rows(name, samples)
+        flat, index = self._flat(name, samples)
         valid = torch.arange(index.shape[1], device=index.device) < samples.row_counts[:, None]
         flat.index_copy_(0, index[valid], block[valid])
 
-    def _rows(self, name: str, samples: Samples) -> tuple[Tensor, Tensor]:
+    def _flat(self, name: str, samples: Samples) -> tuple[Tensor, Tensor]:
         stored = self._tensors[name]
         n_items = stored.shape[1]
-        index = self._place.to(stored.device)[:, None] * n_items + samples.rows.long()
+        index = self._rows.to(stored.device)[:, None] * n_items + samples.rows.long()
         return stored.view(-1, stored.shape[2]), index

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedrec.compute import dispatch
 from fedrec.errors import ConfigError
+from fedrec.local import twins
 from fedrec.local.fit import Batch, Params, Schedule, Step, lookup
 from fedrec.local.mlp import FlatMLP
 from fedrec.local.problem import LocalProblem
@@ -42,7 +43,7 @@ class MergingAdapter(LocalProblem):
     """Mean binary cross-entropy of ``user`` [c, d] times merged rows: Eq. 11 of FedEM.
 
     Parameters are ``adapter`` [c, P], ``user``, and the touched rows ``local`` and ``server`` [c, R, d]. With
-    ``pool_local`` and ``pool_server`` [c, N, d] too, a client's rows share one weight: the adapter's mean over the pool.
+    ``pool_local`` and ``pool_server`` [c, N, d] a client's rows share one weight: the adapter's mean over the pool.
     """
 
     widths: tuple[int, ...]
@@ -73,8 +74,6 @@ class MergingAdapter(LocalProblem):
 
     def table_weights(self, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
         """``weights`` for whole tables: compiled where possible, no gradients, bounded memory between the layers."""
-        from fedrec.local import twins  # which lists the problems, and so imports this file
-
         kind = dispatch.compiled_for(theta, local, server)
         if kind is not None and self._compiles(kind):
             if server.dim() == 3 and len(server) and server.stride(0) == 0:  # one table behind all clients

@@ -106,9 +106,9 @@ def fit(
     batch now and returns each one's mean loss; it must not mix clients. A client is done with an epoch after
     its own last, possibly short batch: its parameters and optimiser state then rest. With several ``steps``
     the loss of the last one is reported. After every epoch but the first a client stops for good when its
-    mean loss since the start of the call changed by less than the schedule's ``early_stop_tol``, relatively. Optimisers start
-    afresh unless there is a ``memory``. Clients sorted by size, largest first, train on views; any other order
-    costs copies.
+    mean loss since the start of the call changed by less than the schedule's ``early_stop_tol``, relatively.
+    Optimisers start afresh unless there is a ``memory``. Clients sorted by size, largest first, train on
+    views; any other order costs copies.
     """
     counts, batch_size, tol = samples.counts, schedule.batch_size, schedule.early_stop_tol
     sizes = counts.cpu()

@@ -39,7 +39,7 @@ class LinearUnit(LocalProblem):
 class AdditiveTables(LocalProblem):
     """FedRAP: ``unit`` on the sum of own rows ``personal`` (D) and common rows ``block`` (C), both [c, R, d].
 
-    ``-apart * mean (D - C)^2 + l1 * mean |C| + l2 * mean C^2`` over the rows of the batch is added to the cross-entropy.
+    ``-apart * mean (D - C)^2 + l1 * mean |C| + l2 * mean C^2`` over the batch's rows is added to the cross-entropy.
     ``shrunk`` [c] has no gradient and feels weight decay alone: it tells what is left of a row that no sample touches.
     """
 

@@ -15,10 +15,11 @@ from fedrec.local.problem import LocalProblem
 
 @dataclass(frozen=True, eq=False)
 class LowRank(LocalProblem):
-    """Matrix factorisation of which ``user`` [c, d] and the factors ``low`` [c, R, r] move, and ``base`` [c, R, d] does not.
+    """Matrix factorisation: ``user`` [c, d] and factors ``low`` [c, R, r] move, ``base`` [c, R, d] does not.
 
-    The loss is the batch's mean BCE plus ``l2`` times the mean of ||row||^2 + ||user||^2, which is not reported; gradients
-    of ``low`` are multiplied by sqrt(r/d), and with ``per_row`` each row's is the mean over its own samples of the batch.
+    The loss is the batch's mean BCE plus ``l2`` times the mean of ||row||^2 + ||user||^2, which is not reported;
+    gradients of ``low`` are multiplied by sqrt(r/d), and with ``per_row`` each row's is the mean over its own
+    samples of the batch.
     """
 
     projection: Tensor

@@ -1,7 +1,7 @@
 """A multi-layer perceptron that every client has its own copy of, run and trained for all clients at once.
 
-The parameters of a client are one flat vector, so that a download, an upload or a mean of networks is one tensor [c, P]:
-for every layer its weights (a row per output), then its biases.
+The parameters of a client are one flat vector, so that a download, an upload or a mean of networks is one tensor
+[c, P]: for every layer its weights (a row per output), then its biases.
 """
 
 from __future__ import annotations

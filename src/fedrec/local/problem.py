@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedrec.compute import dispatch
 from fedrec.local.fit import Batch, Loss, Params, Schedule, Step, fit
+from fedrec.local.twins import twin_of
 from fedrec.sampling.samples import Samples
 
 
@@ -29,9 +30,7 @@ class LocalProblem(ABC):
         return False
 
     def train(self, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
-        """Train ``params``, of which every tensor has a leading client axis, in place; returns each client's last mean loss."""
-        from fedrec.local.twins import twin_of  # which lists the problems, and so imports this file
-
+        """Train ``params`` [c, ...] in place; returns each client's mean loss over its last epoch."""
         kind = dispatch.compiled_for(*params.values())
         twin = twin_of(self, kind) if kind is not None and self.suits(kind, params, steps) else None
         if twin is None:

@@ -16,19 +16,29 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.fit import Optimizer, Step, take_rows
+from fedrec.local.fit import Optimizer
 from fedrec.local.low_rank import LowRank
-from fedrec.parts.aggregation import add_rows, step_rows
-from fedrec.parts.scorers import broadcast, dot
+from fedrec.method import (
+    ClientState,
+    LearnedConfig,
+    Ledger,
+    Payload,
+    RowUpdate,
+    Samples,
+    State,
+    Step,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    add_rows,
+    broadcast,
+    dot,
+    step_rows,
+    take_rows,
+    tensor,
+)
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 Projection = Literal["orthogonal", "gaussian", "row_normalised"]
 

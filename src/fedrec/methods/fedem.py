@@ -16,19 +16,32 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig, MethodConfig
-from fedrec.federation.method import EachMethod, Method, SumMethod
-from fedrec.federation.payload import Payload, State, Table, Upload, table, tensor
-from fedrec.federation.store import ClientState, select
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.factorisation import MatrixFactorisation
-from fedrec.local.fit import Schedule, Step, take_rows
+from fedrec.federation.store import select
+from fedrec.method import (
+    ClientState,
+    EachMethod,
+    LearnedConfig,
+    MatrixFactorisation,
+    Method,
+    MethodConfig,
+    Payload,
+    Samples,
+    Schedule,
+    State,
+    Step,
+    SumMethod,
+    Table,
+    Task,
+    Total,
+    Upload,
+    dot,
+    table,
+    take_rows,
+    tensor,
+)
 from fedrec.parts import similarity as alike
 from fedrec.parts.merger import ADAPTER, Merger, MergeSettings
-from fedrec.parts.scorers import dot
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -185,7 +198,7 @@ class FedEM(Method):
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
-        """Merge, then train locally (section 3 of the paper); the order of both is the variant's."""
+        """Merge, then train locally; the order of both is the variant's."""
         c, merger = self.config, self.merger
         user = private["user"].clone()
         server = tensor(payload, "items") if "items" in payload else None

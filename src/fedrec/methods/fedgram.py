@@ -17,17 +17,23 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.errors import ConfigError
-from fedrec.federation.config import MethodConfig, PartialConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
+from fedrec.method import (
+    ClientState,
+    Ledger,
+    MethodConfig,
+    PartialConfig,
+    Payload,
+    Samples,
+    State,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    broadcast,
+    tensor,
+)
 from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_part, row_scale, top_eigenpairs, unpack
-from fedrec.parts.scorers import broadcast
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 
 class FedGramConfig(PartialConfig):
@@ -134,9 +140,9 @@ class FedGram(SumMethod):
         if (most := self.config.n_max) is not None:
             keys = streams.keys(samples.seed, streams.Purpose.OTHER, 0, samples.clients.to(history.device))
             order = torch.argsort(owners + streams.uniform(keys[owners], items))  # random inside each client
-            place = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
-            items = items[order][place < most]
-            owners, counts = owners[place < most], counts.clamp(max=most)
+            position = torch.arange(len(owners), device=owners.device) - (counts.cumsum(0) - counts)[owners]
+            items = items[order][position < most]
+            owners, counts = owners[position < most], counts.clamp(max=most)
         return owners, items, row_scale(counts)[owners]
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:

@@ -10,18 +10,25 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.payload import Payload, State, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
 from fedrec.local.adapters import MergingAdapter
-from fedrec.local.factorisation import MatrixFactorisation
-from fedrec.local.problem import LocalProblem
-from fedrec.parts.aggregation import Rule
-from fedrec.parts.scorers import dot
-from fedrec.parts.table_method import AveragedTableMethod
-from fedrec.sampling.samples import Samples
+from fedrec.method import (
+    AveragedTableMethod,
+    ClientState,
+    LearnedConfig,
+    LocalProblem,
+    MatrixFactorisation,
+    Payload,
+    Rule,
+    Samples,
+    State,
+    Step,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    dot,
+    tensor,
+)
 
 
 class FedMFConfig(LearnedConfig):
@@ -70,24 +77,26 @@ class FedMF(AveragedTableMethod):
         return dot(private["user"], tensor(payload, "items"))
 
 
-class Local(FedMF):
-    """No federation at all: the same model, but each client keeps its own item table and sends nothing."""
+class Local(SumMethod):
+    """No federation at all: FedMF's model, but each client keeps its own item table and sends nothing."""
 
     name = "local"
     title = "no federation: every client trains its own user vector and item table"
-    paper = ""
     private = "user vector (d), item table (m x d)"
-    uploaded = "nothing"
-    server_keeps = "nothing"
-
-    def client_state(self, task: Task, clients: Tensor) -> State:
-        """User vectors, and one common random item table, of which each client owns a copy."""
-        table = task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
-        return super().client_state(task, clients) | {"items": table.expand(len(clients), -1, -1)}
+    sees = "nothing"
+    silent = True
+    Config = FedMFConfig
+    config: FedMFConfig
 
     def server_state(self, task: Task) -> State:
         """Nothing."""
         return {}
+
+    def client_state(self, task: Task, clients: Tensor) -> State:
+        """FedMF's user vectors, and its item table, of which each client owns a copy."""
+        fedmf = FedMF(self.config)
+        table = fedmf.server_state(task)["items"]
+        return fedmf.client_state(task, clients) | {"items": table.expand(len(clients), -1, -1)}
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """Nothing."""
@@ -98,10 +107,14 @@ class Local(FedMF):
     ) -> tuple[Payload, Tensor]:
         """The local phase of FedMF on the own table."""
         params = {"user": private["user"].clone(), "block": private.take("items", samples)}
-        loss = self.fit(params, samples, round)
+        steps = [Step(("user", "block"), self.config.lr, self.config.optimizer)]
+        loss = MatrixFactorisation().train(params, samples, self.config.schedule, steps)
         private["user"] = params["user"]
         private.put("items", samples, params["block"])
         return {}, loss
+
+    def contribute(self, task: Task, upload: Upload, total: Total) -> None:
+        """Nobody sends anything."""
 
     def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """Nothing arrives."""

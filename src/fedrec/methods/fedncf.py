@@ -17,14 +17,21 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.payload import Payload, State, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.local.fit import Batch, Params, lookup
 from fedrec.local.mlp import FlatMLP, uniform, xavier
-from fedrec.parts.aggregation import NetworkRule, Rule
-from fedrec.parts.table_method import AveragedTableMethod
+from fedrec.method import (
+    AveragedTableMethod,
+    Batch,
+    ClientState,
+    LearnedConfig,
+    Params,
+    Payload,
+    Rule,
+    State,
+    Task,
+    lookup,
+    tensor,
+)
+from fedrec.parts.aggregation import NetworkRule
 
 PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pairs of client and item that are scored at once: each needs the units of the widest layer."""

@@ -16,20 +16,32 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Part, Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.fit import Params, Schedule, Step, put_rows, take_rows
+from fedrec.federation.payload import Part
 from fedrec.local.linear import AdditiveTables
-from fedrec.local.problem import LocalProblem
-from fedrec.parts.aggregation import add_rows, step_rows
+from fedrec.method import (
+    ClientState,
+    LearnedConfig,
+    Ledger,
+    LocalProblem,
+    Params,
+    Payload,
+    RowUpdate,
+    Samples,
+    Schedule,
+    State,
+    Step,
+    SumMethod,
+    TableMethod,
+    Task,
+    Total,
+    Upload,
+    add_rows,
+    put_rows,
+    step_rows,
+    take_rows,
+    tensor,
+)
 from fedrec.parts.linear import init_unit, unit_logits
-from fedrec.parts.table_method import TableMethod
-from fedrec.sampling.samples import Samples
 
 CURRICULA: dict[str, Callable[[int], float]] = {
     "constant": lambda t: 1.0,

@@ -12,17 +12,23 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.payload import Payload, RowUpdate, State, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.local.fit import Step, take_rows
 from fedrec.local.linear import LinearUnit
-from fedrec.local.problem import LocalProblem
-from fedrec.parts.aggregation import Rule
+from fedrec.method import (
+    AveragedTableMethod,
+    ClientState,
+    LearnedConfig,
+    LocalProblem,
+    Payload,
+    RowUpdate,
+    Rule,
+    Samples,
+    State,
+    Step,
+    Task,
+    take_rows,
+    tensor,
+)
 from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
-from fedrec.parts.table_method import AveragedTableMethod
-from fedrec.sampling.samples import Samples
 
 
 class PFedRecConfig(LearnedConfig):

@@ -5,15 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.parts.aggregation import add_rows, step_rows
-from fedrec.parts.scorers import broadcast
+from fedrec.method import (
+    ClientState,
+    Payload,
+    RowUpdate,
+    Samples,
+    State,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    add_rows,
+    broadcast,
+    step_rows,
+    tensor,
+)
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 
 class Popularity(SumMethod):
@@ -65,6 +72,8 @@ class Random(SumMethod):
 
     name = "random"
     title = "random scores"
+    sees = "nothing"
+    silent = True
     rounds = 0
     logits = False
 

@@ -89,7 +89,7 @@ class MergedMethod(TableMethod):
 @cache
 def merged(kind: type[Recommender]) -> type[Arrows]:
     """The method whose clients merge the downloaded table with their own."""
-    if not issubclass(kind, TableMethod) or kind.server_keeps == "nothing":
+    if not issubclass(kind, TableMethod):
         raise ConfigError(f"{kind.name} downloads no item table, so there is nothing to merge; leave merging out.")
     config = create_model(f"Merged{kind.Config.__name__}", __base__=(kind.Config, MergeSettings))
     return type(f"Merged{kind.__name__}", (MergedMethod, kind), {"Config": config, "__doc__": kind.__doc__})

@@ -76,6 +76,6 @@ def _hold_out(data: Interactions, part: NDArray[np.int8], share: float, seed: in
     key[np.lexsort((items, users))] = np.random.default_rng([seed, 1]).random(len(rows))
     order = np.lexsort((key, users))
     counts = np.bincount(users, minlength=data.n_users)
-    place = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
-    chosen = place < (share * counts).astype(np.int64)[users[order]]
+    position = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
+    chosen = position < (share * counts).astype(np.int64)[users[order]]
     part[rows[order[chosen]]] = VALIDATION

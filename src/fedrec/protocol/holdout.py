@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
-from fedrec.protocol.protocol import Protocol
+from fedrec.protocol.choices import Choices
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
@@ -20,15 +20,15 @@ def canonical(ids: tuple[str, ...] | tuple[int, ...]) -> NDArray[np.int64]:
     return rank
 
 
-def time_order(data: Interactions, protocol: Protocol, seed: int) -> NDArray[np.int64]:
+def time_order(data: Interactions, protocol: Choices, seed: int) -> NDArray[np.int64]:
     """Rows sorted by user, each user's rows oldest first, under the protocol's tie rule."""
-    place = np.arange(len(data))
+    position = np.arange(len(data))
     timed = data.timestamps is not None
     if protocol.order == "random" or (not timed and protocol.untimed == "random"):
         # Draws are attached to (user, item) in id order, so that a shuffled file gives the same split.
         users, items = canonical(data.user_ids)[data.users], canonical(data.item_ids)[data.items]
         key = np.empty(len(data))
-        key[np.lexsort((place, items, users))] = np.random.default_rng([seed, 1]).random(len(data))
+        key[np.lexsort((position, items, users))] = np.random.default_rng([seed, 1]).random(len(data))
         return np.lexsort((key, data.users))
     if timed:
         time: NDArray[np.int64] = np.asarray(data.timestamps)
@@ -37,11 +37,11 @@ def time_order(data: Interactions, protocol: Protocol, seed: int) -> NDArray[np.
     if protocol.ties == "item_id":
         tie = canonical(data.item_ids)[data.items]
     else:
-        tie = -place if protocol.ties == "first" and timed else place
+        tie = -position if protocol.ties == "first" and timed else position
     return np.lexsort((tie, time, data.users))
 
 
-def parts(data: Interactions, protocol: Protocol, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+def parts(data: Interactions, protocol: Choices, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     """The row order (by user, oldest first) and the part of every row in that order."""
     order = time_order(data, protocol, seed)
     counts = np.bincount(data.users, minlength=data.n_users)

@@ -13,8 +13,8 @@ from fedrec.data.filters import filter_interactions
 from fedrec.data.interactions import Interactions
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.protocol.candidates import draw_candidates
+from fedrec.protocol.choices import Choices
 from fedrec.protocol.holdout import TEST, TRAIN, VALIDATION, canonical, parts
-from fedrec.protocol.protocol import Protocol
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Split:
     Hand ``training`` to a trainer and the split to an evaluator; nothing leads from the former to the latter.
     """
 
-    protocol: Protocol
+    protocol: Choices
     seed: int
     data: Interactions  # after the protocol's filter
     training: TrainingView
@@ -56,7 +56,7 @@ class Split:
         )
 
 
-def make_split(interactions: Interactions, protocol: Protocol, seed: int = 0) -> Split:
+def make_split(interactions: Interactions, protocol: Choices, seed: int = 0) -> Split:
     """Filter ``interactions`` and hold out what ``protocol`` says."""
     data = filter_interactions(
         interactions,
@@ -69,7 +69,7 @@ def make_split(interactions: Interactions, protocol: Protocol, seed: int = 0) ->
 
 
 def assemble(
-    data: Interactions, order: NDArray[np.int64], part: NDArray[np.int8], protocol: Protocol, seed: int
+    data: Interactions, order: NDArray[np.int64], part: NDArray[np.int8], protocol: Choices, seed: int
 ) -> Split:
     """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``."""
     users, items = data.users[order], data.items[order]
@@ -116,7 +116,7 @@ def _distinct(lists: Ragged, n_items: int) -> Ragged:
 
 def _hash(
     data: Interactions,
-    protocol: Protocol,
+    protocol: Choices,
     seed: int,
     ranks: tuple[NDArray[np.int64], NDArray[np.int64]],
     held: tuple[Ragged, ...],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedrec.protocol.protocol import Protocol
+from fedrec.protocol.choices import Choices
 from fedrec.running.history import RoundLine
 from fedrec.running.listeners import Listener, RunStart
 
@@ -20,7 +20,7 @@ class ProgressDisplay(Listener):
     """Shows round, loss, the metric that selects, clients per second and time left."""
 
     def __init__(
-        self, protocol: Protocol, note: Callable[[], str] | None = None, console: Console | None = None
+        self, protocol: Choices, note: Callable[[], str] | None = None, console: Console | None = None
     ) -> None:
         """``note`` may add words to every line."""
         self.protocol, self.note, self.console = protocol, note, console or Console(stderr=True)

@@ -25,7 +25,6 @@ class Purpose(IntEnum):
     INIT = 2
     NOISE = 3
     PARTICIPATION = 4
-    MASK = 5
     EVALUATION = 6
     OTHER = 7
 

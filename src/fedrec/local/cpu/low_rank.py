@@ -1,8 +1,8 @@
 """Low-rank matrix factorisation, compiled: the twin of ``fedrec.local.low_rank``, one client at a time.
 
 A row is ``base + low @ projection`` and only ``low`` moves, so with z = projection . user the logit of a sample is
-``base . user + low . z``. As in ``fedrec.local.cpu.factorisation`` rows are kept transposed and every loop over them is long and
-contiguous.
+``base . user + low . z``. As in ``fedrec.local.cpu.factorisation`` rows are kept transposed and every loop over them is
+long and contiguous.
 """
 
 from __future__ import annotations

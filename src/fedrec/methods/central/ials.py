@@ -76,8 +76,8 @@ class IALS(CentralMethod):
             rows = order[part].to(device)
             slots = torch.arange(max(1, int(sizes[part.start])), device=device)
             real = slots < counts[rows, None]
-            place = (starts[rows, None] + slots).clamp_(max=max(0, len(partners) - 1))
-            vectors = other[partners[place]] * real[..., None]
+            position = (starts[rows, None] + slots).clamp_(max=max(0, len(partners) - 1))
+            vectors = other[partners[position]] * real[..., None]
             systems = vectors.transpose(1, 2) @ vectors + shared
             systems.diagonal(dim1=1, dim2=2).add_(penalty[rows, None])
             solved[rows] = torch.linalg.solve(systems, vectors.sum(1))

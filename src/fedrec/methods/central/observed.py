@@ -58,8 +58,8 @@ class Observed:
         counts = self.counts[chosen]
         begins = counts.cumsum(0) - counts
         owner = torch.repeat_interleave(torch.arange(len(chosen), device=self.device), counts)
-        place = torch.arange(len(owner), device=self.device) - begins[owner] + self.starts[chosen][owner]
-        return self.pair_items[place], begins
+        position = torch.arange(len(owner), device=self.device) - begins[owner] + self.starts[chosen][owner]
+        return self.pair_items[position], begins
 
     def times(self, weights: Tensor, clients: Tensor) -> Tensor:
         """x_u W for these users: the sum of the rows of ``weights`` [m, k] that belong to their items."""

@@ -15,18 +15,34 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig, MethodConfig
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Derived, Gram, Part, Payload, RowUpdate, State, Table, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.fit import Batch, Memory, Params, Step, fit, lookup
+from fedrec.federation.payload import Gram, Part
+from fedrec.local.fit import Memory
+from fedrec.method import (
+    Batch,
+    ClientState,
+    Derived,
+    LearnedConfig,
+    MethodConfig,
+    Params,
+    Payload,
+    RowUpdate,
+    Samples,
+    State,
+    Step,
+    SumMethod,
+    Table,
+    Task,
+    Total,
+    Upload,
+    broadcast,
+    dot,
+    fit,
+    lookup,
+    tensor,
+)
 from fedrec.methods.fedcia.alignment import Distance, alignment, eigenpairs, gram_product
 from fedrec.methods.fedcia.graph_filter import low_pass, normalised
-from fedrec.parts.scorers import broadcast, dot
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 MOMENTS = ("first", "second")
 OVERSAMPLING = 16

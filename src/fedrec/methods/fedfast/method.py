@@ -18,20 +18,32 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import EachMethod
-from fedrec.federation.payload import Payload, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.factorisation import MatrixFactorisation
-from fedrec.local.fit import Batch, Params, lookup
-from fedrec.local.problem import LocalProblem
+from fedrec.method import (
+    Batch,
+    ClientState,
+    EachMethod,
+    LearnedConfig,
+    Ledger,
+    LocalProblem,
+    MatrixFactorisation,
+    Params,
+    Payload,
+    State,
+    TableMethod,
+    Task,
+    Total,
+    Upload,
+    add_mean,
+    add_rows,
+    broadcast,
+    dot,
+    lookup,
+    step_mean,
+    step_rows,
+    tensor,
+)
 from fedrec.methods.fedfast.clustering import cluster_means, kmeans, random_starts
-from fedrec.parts.aggregation import ChangeNorm, add_mean, add_rows, step_mean, step_rows
-from fedrec.parts.scorers import broadcast, dot
-from fedrec.parts.table_method import TableMethod
+from fedrec.parts.aggregation import ChangeNorm
 from fedrec.sampling import streams
 
 RESTARTS = 10  # of k-means wherever it starts cold
@@ -185,8 +197,8 @@ def draw_evenly(clients: Tensor, labels: Tensor, size: int, rng: np.random.Gener
     sizes = torch.bincount(labels)
     first = sizes.cumsum(0) - sizes
     turn = torch.arange(len(clients)) - first[labels[by_cluster]]
-    place = sizes.argsort(descending=True, stable=True).argsort()[labels[by_cluster]]
-    order = (turn * len(sizes) + place).argsort()
+    position = sizes.argsort(descending=True, stable=True).argsort()[labels[by_cluster]]
+    order = (turn * len(sizes) + position).argsort()
     return clients[by_cluster[order[:size]]].sort().values
 
 

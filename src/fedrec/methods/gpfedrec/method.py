@@ -13,19 +13,30 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.federation.config import LearnedConfig
-from fedrec.federation.method import EachMethod
-from fedrec.federation.payload import Payload, State, Upload, tensor
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.local.fit import Batch, Params, Step, fit, lookup, put_rows, take_rows
 from fedrec.local.mlp import FlatMLP
+from fedrec.method import (
+    Batch,
+    ClientState,
+    EachMethod,
+    LearnedConfig,
+    Params,
+    Payload,
+    Samples,
+    State,
+    Step,
+    TableMethod,
+    Task,
+    Upload,
+    broadcast,
+    fit,
+    lookup,
+    put_rows,
+    take_rows,
+    tensor,
+)
 from fedrec.methods.gpfedrec import graph as graphs
-from fedrec.parts.scorers import broadcast
 from fedrec.parts.similarity import mix
-from fedrec.parts.table_method import TableMethod
 from fedrec.sampling import streams
-from fedrec.sampling.samples import Samples
 
 PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pairs of client and item that are scored at once."""

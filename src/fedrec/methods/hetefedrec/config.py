@@ -32,7 +32,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
-    """Settings of HeteFedRec; numbers in brackets are the open points of section 10 of the card."""
+    """Settings of HeteFedRec; no code is public, so each point that the paper leaves open is an option here."""
 
     mode: Role = "hetefedrec"
     """The method, or one of the paper's baselines."""
@@ -55,14 +55,14 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     participation: float = Field(1.0, gt=0, le=1)
     """Share of clients that a global epoch visits."""
     local: Literal["gradient", "epochs"] = "gradient"
-    """[2] One full-batch gradient per visit, or ``epochs`` of local training and an upload of the change."""
+    """One full-batch gradient per visit, or ``epochs`` of local training and an upload of the change."""
     epochs: int = Field(5, ge=1)
     """Local epochs (``local=epochs``)."""
     batch_size: int = Field(256, ge=1)
     optimizer: Literal["adam", "sgd"] = "adam"
     """Of local epochs."""
     lr: float = Field(3.0, gt=0)
-    """[3] Step of item tables: the server's on gradients (Adam's there: 0.01), or the clients' in local epochs (0.001)."""
+    """Step of item tables: the server's on gradients (Adam's there: 0.01), or the clients' in local epochs (0.001)."""
     lr_theta: float | None = Field(0.003, gt=0)
     """Step of the predictors, to which every client of a round adds a gradient; None, as with Adam or epochs: ``lr``."""
     lr_user: float | None = Field(10.0, gt=0)
@@ -72,46 +72,46 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     user_optimizer: Literal["sgd", "adam"] = "sgd"
     """How user vectors follow single gradients; Adam keeps its moments on the client."""
     agg: padding.Rule | None = None
-    """[1] Sum, mean over contributors, or mean over those that touched a row; default sum of gradients, mean of changes."""
+    """Sum, mean over contributors, or mean over those that touched a row; default sum of gradients, mean of changes."""
     server_optimizer: Literal["sgd", "adam"] = "sgd"
-    """[1] The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
+    """The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
     redraw: bool = False
-    """[11] Draw negatives anew at every visit instead of once."""
+    """Draw negatives anew at every visit instead of once."""
     hidden: tuple[int, ...] = (8, 8)
     """Hidden layers of the predictor."""
     growing: bool = False
-    """[4] Hidden layers grow in proportion to the embedding size."""
+    """Hidden layers grow in proportion to the embedding size."""
     layers: int = Field(1, ge=1)
     """Depth of LightGCN."""
     propagate: Literal["both", "user_only"] = "both"
-    """[10] LightGCN on users and items, or items keep their own embeddings."""
+    """LightGCN on users and items, or items keep their own embeddings."""
     udl: bool = True
     """Clients train every smaller model inside their own."""
     udl_weights: Literal["sum", "mean"] = "sum"
-    """[6] Losses of all sizes are added, or averaged."""
+    """Losses of all sizes are added, or averaged."""
     separate_users: bool = False
-    """[5] One user vector per size instead of the first columns of one."""
+    """One user vector per size instead of the first columns of one."""
     ddr: bool = True
     """Decorrelate the columns of all tables but the smallest."""
     alpha: float = Field(0.1, ge=0)
-    """[7] Weight of the decorrelation penalty, normalised to at most 1."""
+    """Weight of the decorrelation penalty, normalised to at most 1."""
     ddr_columns: Literal["all", "outer"] = "all"
-    """[7] Penalise the whole table, or only the columns the smallest table lacks."""
+    """Penalise the whole table, or only the columns the smallest table lacks."""
     ddr_rows: float = Field(1.0, gt=0, le=1)
-    """[7] Share of the items, redrawn every round, the penalty looks at."""
+    """Share of the items, redrawn every round, the penalty looks at."""
     reskd: bool = True
     """Distil relations between the server's tables."""
     reskd_every: int = Field(1, ge=1)
-    """[8] Rounds (blocks of clients) between distillations."""
+    """Rounds (blocks of clients) between distillations."""
     reskd_items: float = Field(0.1, gt=0, le=1)
-    """[8] Share of the items, redrawn every time."""
+    """Share of the items, redrawn every time."""
     reskd_steps: int = Field(1, ge=1)
     reskd_lr: float = Field(0.01, gt=0)
     reskd_optimizer: Literal["sgd", "adam"] = "sgd"
     relation: distillation.Relation = "cosine"
-    """[9] What is compared between items."""
+    """What is compared between items."""
     nested_init: bool = True
-    """[13] Tables start as the first columns of one, or independently."""
+    """Tables start as the first columns of one, or independently."""
     init_std: float = Field(0.01, gt=0)
     """Standard deviation of the initial embeddings."""
     merge: Mode = "replace"

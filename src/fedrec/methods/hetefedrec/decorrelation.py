@@ -1,7 +1,7 @@
 """Dimensional decorrelation: a penalty on the correlations between the columns of an item table.
 
 The form follows Shi, Liang, Zhang, Xue, Bai, "Towards understanding and mitigating dimensional collapse in
-heterogeneous federated learning" (FedDecorr), ICLR 2023, with the normalisation of HeteFedRec's card: with the columns
+heterogeneous federated learning" (FedDecorr), ICLR 2023, normalised to at most 1: with the columns
 standardised to Z and K = Z'Z / rows, the penalty is ||K||_F^2 / columns^2. It lies between 1 / columns (uncorrelated)
 and 1 (one direction). FedDecorr's code does not divide Z'Z by the rows, so its factors do not carry over.
 """

@@ -60,7 +60,7 @@ def widened(values: Tensor, like: Tensor) -> Tensor:
 
 
 def decorrelated_part(config: HeteFedRecConfig, table: Tensor, seed: int, round: int) -> Tensor:
-    """The rows and columns of a table [..., m, N] that are decorrelated (section 5 of the card)."""
+    """The rows and columns of a table [..., m, N] that are decorrelated."""
     table = table[..., config.sizes[0] :] if config.ddr_columns == "outer" else table
     if config.ddr_rows == 1:
         return table
@@ -68,7 +68,7 @@ def decorrelated_part(config: HeteFedRecConfig, table: Tensor, seed: int, round:
 
 
 class LocalWork:
-    """Section 7, step 2: what a client of a size computes from its samples; its user vector moves at once."""
+    """What a client of a size computes from its samples; its user vector moves at once."""
 
     def __init__(self, config: HeteFedRecConfig, roles: Roles, model: NestedModel) -> None:
         """Read HeteFedRec's settings."""

@@ -4,7 +4,7 @@ Yuan, Qu, Cui, Tong, Zhou, Yin, "HeteFedRec: Federated Recommender Systems with 
 1324-1337 (arXiv 2307.12810). Clients with more data get wider embeddings. Tables of different width are nested: updates
 are padded with zero columns and summed; a client also trains every smaller model inside its own (unified dual-task
 learning, UDL); the columns of larger tables are decorrelated (DDR); the server aligns the item relations of all tables
-(RESKD). No code is public: this is the reading of the method's card, whose open points are options here.
+(RESKD). No code is public: the points that the paper leaves open are options here.
 """
 
 from __future__ import annotations
@@ -17,16 +17,27 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
-from fedrec.federation.config import MethodConfig
-from fedrec.federation.ledger import Ledger
-from fedrec.federation.method import SumMethod
-from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
-from fedrec.federation.result import Result, ResultTable, metric_title
-from fedrec.federation.store import ClientState
-from fedrec.federation.task import Task
-from fedrec.federation.total import Total
-from fedrec.local.fit import Params, take_rows
+from fedrec.federation.result import metric_title
 from fedrec.local.mlp import kaiming
+from fedrec.method import (
+    ClientState,
+    Ledger,
+    MethodConfig,
+    Params,
+    Payload,
+    Result,
+    ResultTable,
+    RowUpdate,
+    Samples,
+    State,
+    SumMethod,
+    Task,
+    Total,
+    Upload,
+    broadcast,
+    take_rows,
+    tensor,
+)
 from fedrec.methods.hetefedrec import decorrelation, models, sizes
 from fedrec.methods.hetefedrec.config import ROWS, HeteFedRecConfig
 from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded, widened
@@ -34,8 +45,6 @@ from fedrec.methods.hetefedrec.own_tables import OwnTables
 from fedrec.methods.hetefedrec.roles import roles
 from fedrec.methods.hetefedrec.server import NestedServer, moments
 from fedrec.parts.merger import keep_table
-from fedrec.parts.scorers import broadcast
-from fedrec.sampling.samples import Samples
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
 
@@ -61,11 +70,11 @@ class HeteFedRec(SumMethod):
         self.roles = roles(self.config)
         self.model = models.NestedModel(self.config, dual=self.roles.udl)
         self.local_work = LocalWork(self.config, self.roles, self.model)
-        self.own = OwnTables(self.config, self.model, self.roles.places)
+        self.own = OwnTables(self.config, self.model, self.roles.trains)
         self.server_work = NestedServer(self.config, self.roles, self.model)
 
     def groups(self, task: Task) -> Tensor:
-        """The group (place of its size in ``sizes``) of every client; the same in all modes."""
+        """The group (index of its size in ``sizes``) of every client; the same in all modes."""
         needs = [self.model_bytes(size, task.n_items) for size in range(len(self.config.sizes))]
         return sizes.pick(self.config, task, needs)
 
@@ -79,21 +88,21 @@ class HeteFedRec(SumMethod):
     def client_groups(self, task: Task) -> dict[str, Tensor]:
         """Clients by size."""
         groups = self.groups(task)
-        return {str(size): (groups == place).nonzero()[:, 0] for place, size in enumerate(self.config.sizes)}
+        return {str(size): (groups == index).nonzero()[:, 0] for index, size in enumerate(self.config.sizes)}
 
     def _initial(self, task: Task) -> State:
         c, generator = self.config, task.generator()
         tables = [task.normal(task.n_items, c.sizes[-1], std=c.init_std, generator=generator) for _ in c.sizes]
         state = {}
-        for place, size in enumerate(c.sizes):
-            source = tables[0] if c.nested_init else tables[place]
-            state[f"items{place}"] = source[:, :size].clone()
-            state[f"theta{place}"] = self.model.predictor(place).draw(kaiming, generator).to(task.device)
+        for index, size in enumerate(c.sizes):
+            source = tables[0] if c.nested_init else tables[index]
+            state[f"items{index}"] = source[:, :size].clone()
+            state[f"theta{index}"] = self.model.predictor(index).draw(kaiming, generator).to(task.device)
         return state
 
     def server_state(self, task: Task) -> State:
-        """A table and a predictor per size in use, who has which, and what was sent so far."""
-        names = [f"{kind}{place}" for place in self.roles.trained for kind in ("items", "theta")]
+        """A table and a predictor per size in use, and who has which."""
+        names = [f"{kind}{index}" for index in self.roles.trained for kind in ("items", "theta")]
         initial = self._initial(task)
         state = {} if self.roles.alone else {name: initial[name] for name in names}
         if self.config.server_optimizer == "adam":
@@ -103,7 +112,7 @@ class HeteFedRec(SumMethod):
     def client_state(self, task: Task, clients: Tensor) -> State:
         """The group and a random user vector, padded to the widest; an own table where the mode or merging needs one."""
         c, n = self.config, len(clients)
-        width = max(columns.stop for place in self.roles.trained for columns in self.model.user_columns(place).values())
+        width = max(columns.stop for index in self.roles.trained for columns in self.model.user_columns(index).values())
         group = self.groups(task)[clients.cpu()].to(task.device)
         user = task.client_normal(clients, width, std=c.init_std)
         state = {"group": group, "user": user}
@@ -114,7 +123,7 @@ class HeteFedRec(SumMethod):
             state["first_user"] = user
         if self.roles.alone:
             initial = self._initial(task)
-            state["theta"] = stack_padded([initial[f"theta{place}"] for place in range(len(c.sizes))])[group]
+            state["theta"] = stack_padded([initial[f"theta{index}"] for index in range(len(c.sizes))])[group]
             state["items"] = initial[f"items{len(c.sizes) - 1}"].expand(n, -1, -1)
         return state | self.own.state(task, group)
 
@@ -151,7 +160,7 @@ class HeteFedRec(SumMethod):
         return server["group"].cpu()[clients.cpu()]
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
-        """The table of the client's size and the predictors it trains (section 7, step 1)."""
+        """The table of the client's size and the predictors it trains."""
         if self.roles.alone or not len(clients):
             return {}
         size, n = self._size(server, clients), len(clients)
@@ -159,14 +168,14 @@ class HeteFedRec(SumMethod):
         return {"items": broadcast(server[f"items{size}"], n), **thetas}
 
     def _size(self, server: State, clients: Tensor) -> int:
-        return self.roles.places[int(server["group"][int(clients[0])])]
+        return self.roles.trains[int(server["group"][int(clients[0])])]
 
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
-        """Section 7, step 2: the dual-task gradient (or epochs), the user's own step, and the upload."""
+        """The dual-task gradient (or epochs), the user's own step, and the upload."""
         group = int(private["group"][0])
-        size, frozen = self.roles.places[group], self.roles.frozen(group)
+        size, frozen = self.roles.trains[group], self.roles.frozen(group)
         whole = self.roles.whole_table[size]
         thetas = [f"theta{task}" for task in self.model.tasks(size)]
         params: Params = {"user": private["user"]} | self._graph(private, None if whole else samples)
@@ -214,19 +223,19 @@ class HeteFedRec(SumMethod):
         private["theta"] = widened(own, private["theta"])
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
-        """Section 7, step 3: sums per size."""
+        """Sums per size."""
         self.server_work.contribute(upload, total)
 
     def step(self, task: Task, server: State, total: Total, round: int) -> State:
-        """Section 7, steps 3 and 4: pad, update every size from slices of one sum; then distil."""
+        """Pad, update every size from slices of one sum; then distil."""
         return self.server_work.updated(task, server, total, round)
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
-        """The client's own full size (section 4)."""
+        """The client's own full size."""
         return self._scores(private, payload, private["user"])
 
     def _scores(self, private: ClientState, payload: Payload, users: Tensor) -> Tensor:
-        size = self.roles.places[int(private["group"][0])]
+        size = self.roles.trains[int(private["group"][0])]
         if self.roles.alone:
             table = private["items"][..., : self.config.sizes[size]]
             theta = private["theta"][:, : self.model.n_theta(size)]
@@ -249,12 +258,12 @@ class HeteFedRec(SumMethod):
     def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Which sizes were picked, bytes per client and visit of each, and how far the tables collapsed."""
         c, found = self.config, {}
-        for place, (name, clients) in enumerate(self.client_groups(task).items()):
+        for index, (name, clients) in enumerate(self.client_groups(task).items()):
             counts, visits = task.counts[clients], max(1, int(ledger.visits[clients].sum()))
             found[name] = {
                 "clients": len(clients),
                 "training_items": [int(counts.min()), int(counts.max())] if len(clients) else None,
-                "trains_size": c.sizes[self.roles.places[place]],
+                "trains_size": c.sizes[self.roles.trains[index]],
                 "bytes_up_per_visit": int(ledger.sent[clients].sum()) / visits,
                 "bytes_down_per_visit": int(ledger.received[clients].sum()) / visits,
             }

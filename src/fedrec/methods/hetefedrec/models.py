@@ -89,7 +89,7 @@ class NestedModel:
         return {task: slice(end - sizes[task], end) for task, end in zip(self.tasks(size), ends, strict=True)}
 
     def loss(self, params: Params, size: int, slots: Tensor | None, bce: Callable[[Tensor], Tensor]) -> Tensor:
-        """Section 4 of the card: the loss of every task, of all rows of the block or those at ``slots``."""
+        """The loss of every task, of all rows of the block or those at ``slots``."""
         terms = []
         for task, columns in self.user_columns(size).items():
             user, rows = params["user"][:, columns], params["block"][..., : self.config.sizes[task]]
@@ -107,7 +107,7 @@ class NestedModel:
         return propagate(user, rows, positive, c.layers, user_only=c.propagate == "user_only")
 
     def score(self, size: int, user: Tensor, table: Tensor, theta: Tensor, positive: Tensor | None) -> Tensor:
-        """Logits [c, m] of whole tables [c, m, N], with the model of the client's full size (section 4)."""
+        """Logits [c, m] of whole tables [c, m, N], with the model of the client's full size."""
         user = user[:, self.user_columns(size)[size]]
         one = shared(table)
         if one is not None and self.config.base != "lightgcn":

@@ -21,9 +21,9 @@ from fedrec.sampling.samples import Samples
 class OwnTables:
     """Each client keeps a table of its own size and an adapter for its columns."""
 
-    def __init__(self, config: HeteFedRecConfig, model: NestedModel, places: Sequence[int]) -> None:
-        """``places`` is the size each group trains."""
-        self.config, self.model, self.places = config, model, places
+    def __init__(self, config: HeteFedRecConfig, model: NestedModel, trains: Sequence[int]) -> None:
+        """``trains`` is the size each group trains."""
+        self.config, self.model, self.trains = config, model, trains
         self.used = config.merge != "replace"
 
     def merger(self, size: int) -> Merger:
@@ -34,9 +34,9 @@ class OwnTables:
         """Empty tables and the initial adapter of each size; padded to the widest."""
         if not self.used:
             return {}
-        state = empty_table(task, len(group), self.config.sizes[max(self.places)])
+        state = empty_table(task, len(group), self.config.sizes[max(self.trains)])
         if self.merger(0).adapts:
-            state[ADAPTER] = stack_padded([self.merger(size).draw(task, stream=1)[0] for size in self.places])[group]
+            state[ADAPTER] = stack_padded([self.merger(size).draw(task, stream=1)[0] for size in self.trains])[group]
         return state
 
     def merged(

@@ -43,8 +43,8 @@ class PaddedSum:
             return total[what] if what in total else torch.zeros(n_items, columns, device=device)
 
         self.sizes = sizes
-        self.total = [known(f"{name}{place}", size) for place, size in enumerate(sizes)]
-        self.touched = [known(f"touched{place}", 1) for place in range(len(sizes))]
+        self.total = [known(f"{name}{index}", size) for index, size in enumerate(sizes)]
+        self.touched = [known(f"touched{index}", 1) for index in range(len(sizes))]
         self.clients = [int(total[f"clients{p}"]) if f"clients{p}" in total else 0 for p in range(len(sizes))]
 
     def add_constant(self, size: int, change: Tensor) -> None:

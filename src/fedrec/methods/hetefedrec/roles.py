@@ -10,10 +10,10 @@ from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 
 @dataclass(frozen=True)
 class Roles:
-    """Read off the settings once (sections 4 to 8 of the card)."""
+    """Read off the settings once."""
 
-    places: tuple[int, ...]
-    """The place in ``sizes`` that each group of clients really trains."""
+    trains: tuple[int, ...]
+    """The index in ``sizes`` of what each group of clients really trains."""
     udl: bool
     ddr: bool
     reskd: bool
@@ -35,11 +35,11 @@ class Roles:
     @property
     def trained(self) -> list[int]:
         """The sizes in use."""
-        return sorted(set(self.places))
+        return sorted(set(self.trains))
 
     def frozen(self, group: int) -> bool:
         """Whether clients of this group only follow."""
-        return self.exclusive and group < len(self.places) - 1
+        return self.exclusive and group < len(self.trains) - 1
 
     def rate(self, name: str) -> float:
         """Step on combined gradients (or in Adam) of tables or predictors."""
@@ -54,7 +54,7 @@ def roles(config: HeteFedRecConfig) -> Roles:
     trained = c.local == "epochs"  # changes, which the client takes as they are, and so does a server without Adam
     as_sent = trained and c.server_optimizer == "sgd"
     return Roles(
-        places=tuple(one.get(c.mode, group) for group in range(last + 1)),
+        trains=tuple(one.get(c.mode, group) for group in range(last + 1)),
         udl=full and c.udl,
         ddr=ddr,
         reskd=full and c.reskd,

@@ -27,7 +27,7 @@ def moments(public: State) -> State:
 
 
 class NestedServer:
-    """Section 7 of the card, steps 3 and 4."""
+    """What the server does with a round's sums: move the tables and predictors of every size, then distil."""
 
     def __init__(self, config: HeteFedRecConfig, roles: Roles, model: NestedModel) -> None:
         """Read HeteFedRec's settings."""
@@ -81,7 +81,7 @@ class NestedServer:
         return new
 
     def _distilled(self, task: Task, server: State, round: int) -> State:
-        """Section 6, every ``reskd_every`` rounds."""
+        """Every ``reskd_every`` rounds."""
         c, trained = self.config, self.roles.trained
         if not self.roles.reskd or len(trained) == 1 or (round + 1) % c.reskd_every:
             return server

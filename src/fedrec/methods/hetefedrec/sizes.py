@@ -1,6 +1,6 @@
 """Which client trains which of several nested embedding sizes: by rank, by a budget, or by hand.
 
-Every function returns the place of each client's size in ``sizes``, [n] int64; 0 is the smallest.
+Every function returns the index of each client's size in ``sizes``, [n] int64; 0 is the smallest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def by_ratio(values: Tensor, ratio: Sequence[float]) -> Tensor:
     n, total, done = len(values), float(sum(ratio)), 0.0
     group = torch.zeros(n, dtype=torch.int64)
     order = torch.sort(values.cpu(), stable=True).indices
-    for place, share in enumerate(ratio):
-        group[order[round(done / total * n) :]] = place
+    for index, share in enumerate(ratio):
+        group[order[round(done / total * n) :]] = index
         done += share
     return group
 
