@@ -51,6 +51,7 @@ class Case:
     steps: list[Step]
     stop: float = 0.1  # a tolerance at which some clients stop before the last epoch, and some do not
     atol: float = 2e-4
+    rtol: float = 1e-3
 
     def start(self, samples: Samples) -> Params:
         rows = {"R": samples.rows.shape[1]}
@@ -90,7 +91,9 @@ for optimizer, lr in (("sgd", 0.5), ("adam", 0.05)):
         problem = LowRank(normal(RANK, DIM), per_row, l2=0.01)
         step = Step(("user", "low"), lr, optimizer)  # type: ignore[arg-type]
         stop = 0.2 if optimizer == "sgd" and per_row else 0.1
-        CASES[f"low-rank-{optimizer}-{per_row}"] = Case(problem, FACTORS, [step], stop)
+        # Plain steps stay close to the bit; Adam's divide by small roots, which magnifies rounding.
+        room = (2e-6, 1e-6) if optimizer == "sgd" else (2e-4, 1e-3)
+        CASES[f"low-rank-{optimizer}-{per_row}"] = Case(problem, FACTORS, [step], stop, *room)
 
 
 def run(case: Case, kind: str | None, params: Params, samples: Samples, tol: float, monkeypatch: Any) -> Params:
@@ -107,12 +110,12 @@ def run(case: Case, kind: str | None, params: Params, samples: Samples, tol: flo
     return {name: value.cpu() for name, value in mine.items()} | {"losses": losses.cpu()}
 
 
-def assert_same(found: Params, wanted: Params, samples: Samples, atol: float) -> None:
+def assert_same(found: Params, wanted: Params, samples: Samples, case: Case) -> None:
     valid = torch.arange(samples.rows.shape[1]) < samples.row_counts[:, None]
     for name, value in wanted.items():
         rowwise = value.shape[:2] == valid.shape
         pair = [x[name][valid] if rowwise else x[name] for x in (found, wanted)]
-        torch.testing.assert_close(*pair, atol=atol, rtol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(*pair, atol=case.atol, rtol=case.rtol, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def strided(params: Params) -> Params:
@@ -137,7 +140,7 @@ def test_twin_equals_reference(case: Case, stops: bool, kind: Any, monkeypatch: 
 
     wanted = run(case, None, copy(), samples, tol, monkeypatch)
     found = run(case, kind, copy(), samples, tol, monkeypatch)
-    assert_same(found, wanted, samples, case.atol)
+    assert_same(found, wanted, samples, case)
     moved = {name for step in case.steps for name in step.names}
     for name, value in params.items():
         assert torch.equal(found[name], value) == (name not in moved), name
