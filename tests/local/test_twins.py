@@ -130,7 +130,7 @@ def test_twin_equals_reference(case: Case, stops: bool, kind: Any, monkeypatch: 
     samples, tol = cohort(), case.stop if stops else 0.0
     params = case.start(samples)
     if kind == "gpu":
-        if "gpu" not in twins.TWINS[type(case.problem).__name__] or not case.problem.suits("gpu", params, case.steps):
+        if "gpu" not in twins.TWINS[twins.name_of(case.problem)] or not case.problem.suits("gpu", params, case.steps):
             pytest.skip("the reference serves GPUs")
         if not interpreter():
             pytest.skip("needs a GPU, or Triton and an interpreter that works")
@@ -163,7 +163,7 @@ def test_twin_equals_reference(case: Case, stops: bool, kind: Any, monkeypatch: 
 
 
 def test_every_twin_is_tested_and_there() -> None:
-    assert {type(case.problem).__name__ for case in CASES.values()} == set(twins.TWINS)
+    assert {twins.name_of(case.problem) for case in CASES.values()} == set(twins.TWINS)
     for place in [*(kinds["cpu"] for kinds in twins.TWINS.values()), twins.ROW_WEIGHTS["cpu"]]:
         assert callable(twins.load(place))
 
@@ -230,3 +230,9 @@ def test_compiled_code_can_be_switched_off(name: str, small: fedrec.Split, monke
 
 def refuse(*_: object, **__: object) -> None:
     raise AssertionError("compiled code ran")
+
+
+def test_a_subclass_has_no_twin_even_under_the_same_name() -> None:
+    other = type("LinearUnit", (LinearUnit,), {"__module__": "elsewhere"})
+    assert twins.twin_of(LinearUnit(), "cpu") is not None
+    assert twins.twin_of(other(), "cpu") is None

@@ -64,7 +64,7 @@ def counting_scorer(
     for number in range(1, max(rounds) + 1):
         for cohort in torch.split(clients, 512):
             samples = sampler.draw(cohort, negatives=NEGATIVES, seed=split.seed, round=number - 1)
-            drawn = (torch.arange(samples.items.shape[1]) < samples.counts[:, None]) & (samples.labels == 0)
+            drawn = samples.valid & (samples.labels == 0)
             counts[cohort[0] : cohort[-1] + 1].scatter_add_(1, samples.items.long(), drawn.float())
         if progress is not None:
             progress(split.protocol.name, number)

@@ -37,7 +37,8 @@ class Recommender(ABC):
 
     def __new__(cls, config: MethodConfig | None = None, **options: Any) -> Self:
         """An instance of the kind that the settings ask for."""
-        return super().__new__(cls.kind_for(config if config is not None else cls.configure(options)))
+        kind = cls.kind_for(config if config is not None else cls.configure(options))
+        return super().__new__(kind if issubclass(kind, cls) else cls)
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """Take a config object, or its fields as keyword arguments."""
@@ -47,6 +48,10 @@ class Recommender(ABC):
     def kind_for(cls, config: MethodConfig) -> type[Self]:
         """The subclass that runs these settings, where settings change which arrows there are."""
         return cls
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are made anew from the settings, which are all there is."""
+        return (type(self), (self.config,), {"rounds": self.rounds})
 
     @classmethod
     def configure(cls, options: dict[str, Any]) -> MethodConfig:

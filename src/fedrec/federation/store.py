@@ -99,7 +99,7 @@ class ClientState:
     def put(self, name: str, samples: Samples, block: Tensor) -> None:
         """Write back the touched rows of a personal item table."""
         flat, index = self._flat(name, samples)
-        valid = torch.arange(index.shape[1], device=index.device) < samples.row_counts[:, None]
+        valid = samples.valid_rows
         flat.index_copy_(0, index[valid], block[valid])
 
     def _flat(self, name: str, samples: Samples) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,10 @@ class Task:
         """Initial values N(0, std^2), drawn on the CPU so that devices agree."""
         return (torch.randn(*shape, generator=generator) * std).to(self.device)
 
+    def item_table(self, dim: int, std: float) -> Tensor:
+        """The initial item table N(0, std^2), [m, dim], that is a function of the seed alone."""
+        return self.normal(self.n_items, dim, std=std, generator=self.generator())
+
     def client_normal(self, clients: Tensor, *shape: int, std: float, common: bool = False, stream: int = 0) -> Tensor:
         """Initial values N(0, std^2) of each client, [c, *shape]; the same for all clients if ``common``."""
         who = torch.zeros(1, dtype=torch.int64) if common else clients.cpu()

@@ -20,11 +20,13 @@ class Total(Mapping[str, Tensor]):
         self._sums = dict(sums or {})
 
     def add(self, name: str, value: Tensor | float) -> None:
-        """Add a cohort's sum; the first one's memory becomes the total's."""
-        if name not in self._sums:
-            self._sums[name] = torch.as_tensor(value)
-        else:
+        """Add a cohort's sum, a tensor or a number."""
+        if name in self._sums:
             self._sums[name] += value
+        elif isinstance(value, Tensor):
+            self._sums[name] = value.clone()
+        else:
+            self._sums[name] = torch.tensor(float(value), dtype=torch.float64)
 
     def add_rows(self, name: str, n_rows: int, rows: Tensor, values: Tensor) -> None:
         """Add ``values`` [k, d] to the ``rows`` [k] of a table of ``n_rows``; rows may repeat."""

@@ -222,6 +222,5 @@ def take_rows(table: Tensor, samples: Samples) -> Tensor:
 
 def put_rows(table: Tensor, samples: Samples, block: Tensor) -> None:
     """Write ``block`` [c, R, d] into the personal ``table`` [c, m, d], in place and without the padding."""
-    places = torch.arange(samples.rows.shape[1], device=table.device)
-    client, row = (places < samples.row_counts[:, None]).nonzero(as_tuple=True)
+    client, row = samples.valid_rows.nonzero(as_tuple=True)
     table[client, samples.rows[client, row].long()] = block[client, row]

@@ -19,13 +19,13 @@ from fedrec.sampling.samples import Samples
 Twin = Callable[[Any, Params, Samples, Schedule, Sequence[Step]], Tensor]
 
 TWINS: dict[str, dict[Kind, str]] = {
-    "MatrixFactorisation": {"cpu": "cpu.factorisation.train", "gpu": "gpu.factorisation.train"},
-    "MergingAdapter": {"cpu": "cpu.adapter.train", "gpu": "gpu.adapter.train"},
-    "LinearUnit": {"cpu": "cpu.linear.train_unit"},
-    "AdditiveTables": {"cpu": "cpu.linear.train_additive"},
-    "LowRank": {"cpu": "cpu.low_rank.train"},
+    "factorisation.MatrixFactorisation": {"cpu": "cpu.factorisation.train", "gpu": "gpu.factorisation.train"},
+    "adapters.MergingAdapter": {"cpu": "cpu.adapter.train", "gpu": "gpu.adapter.train"},
+    "linear.LinearUnit": {"cpu": "cpu.linear.train_unit"},
+    "linear.AdditiveTables": {"cpu": "cpu.linear.train_additive"},
+    "low_rank.LowRank": {"cpu": "cpu.low_rank.train"},
 }
-"""By the class of the problem, where its twins are in this package; a subclass may compute something else, so it has none."""
+"""By module and class of the problem, where its twins are in this package; a subclass may compute something else: it has none."""
 ROW_WEIGHTS: dict[Kind, str] = {"cpu": "cpu.adapter.row_weights", "gpu": "gpu.adapter.row_weights"}
 """The forward pass of merging adapters over whole tables."""
 
@@ -37,7 +37,13 @@ def load(path: str) -> Callable[..., Any]:
     return function
 
 
+def name_of(problem: object) -> str:
+    """Module, in this package, and class of a problem."""
+    kind = type(problem)
+    return f"{kind.__module__.removeprefix('fedrec.local.')}.{kind.__qualname__}"
+
+
 def twin_of(problem: object, kind: Kind) -> Twin | None:
     """The compiled twin of a local problem, if there is one of this kind."""
-    path = TWINS.get(type(problem).__name__, {}).get(kind)
+    path = TWINS.get(name_of(problem), {}).get(kind)
     return None if path is None else load(path)

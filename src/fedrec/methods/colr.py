@@ -87,7 +87,7 @@ class CoLR(SumMethod):
         """Random item table, and the stream of the projection."""
         c = self.config
         return {
-            "items": task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator()),
+            "items": task.item_table(c.dim, c.init_std),
             "projection": task.common_key(streams.Purpose.OTHER).to(task.device),
         }
 

@@ -162,7 +162,7 @@ class FedEM(Method):
 
     def _start(self, task: Task) -> Tensor:
         """The item table all clients start from: a function of the seed, known to everybody."""
-        return task.normal(task.n_items, self.config.dim, std=self.config.init_std, generator=task.generator())
+        return task.item_table(self.config.dim, self.config.init_std)
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """User vectors and a copy of the common item table; adapters U(+-1/sqrt(fan in))."""
@@ -227,8 +227,11 @@ class FedEM(Method):
     ) -> None:
         """Eq. 11: only the adapter moves, through the merged rows."""
         c, rows = self.config, (private.take("items", samples), take_rows(server, samples))
-        schedule, tables = replace(c.schedule, epochs=c.adapter_epochs or c.epochs), (private["items"], server)
-        self.merger.adapt(theta, {"user": user}, rows, samples, schedule, c.adapter_lr or c.lr, tables=tables)
+        schedule = replace(c.schedule, epochs=c.adapter_epochs or c.epochs)
+        self.merger.adapt(
+            theta, {"user": user}, rows, samples, schedule, c.adapter_lr or c.lr,
+            tables=lambda: (private["items"], server),
+        )  # fmt: skip
 
     def _train_with_adapter(
         self, theta: Tensor, user: Tensor, block: Tensor, server: Tensor, samples: Samples
@@ -258,6 +261,12 @@ class FedEM(Method):
 
 class MeanFedEM(FedEM, SumMethod):
     """``agg=mean``: every aggregated client gets the same table, the mean weighted by data."""
+
+    server_keeps = "one item table (m x d)"
+
+    def server_bytes(self, private: int) -> int:
+        """One table, whatever the number of clients."""
+        return 0
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """n_u times the table, n_u, and how many clients: their slots are the round's uploaders."""

@@ -115,7 +115,7 @@ class FedGram(SumMethod):
         """The sum over these clients of what each adds: item counts first where needed, else item-item counts."""
         before, lossless = private["history"], torch.zeros(len(private))
         now = torch.zeros_like(before)
-        real = torch.arange(samples.rows.shape[1], device=now.device) < samples.row_counts[:, None]
+        real = samples.valid_rows
         now[real.nonzero()[:, 0], samples.rows[real].long()] = True
         items = tensor(payload, "items")[0] if "items" in payload else None
         if items is not None and not len(items):

@@ -31,11 +31,8 @@ from fedrec.method import (
     lookup,
     tensor,
 )
+from fedrec.parts.scorers import by_chunks
 from fedrec.parts.aggregation import NetworkRule
-
-PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
-"""Pairs of client and item that are scored at once: each needs the units of the widest layer."""
-
 
 class FedNCFConfig(LearnedConfig):
     """Settings of FedNCF."""
@@ -155,9 +152,5 @@ class FedNCF(AveragedTableMethod):
         return value + decay / 2 * network.square().sum(1) if decay else value
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
-        """Logits of all items, some clients at a time."""
-        table = tensor(payload, "items")
-        step = max(1, PAIRS[table.device.type] // max(1, table.shape[1]))
-        parts = zip(*(torch.split(x, step) for x in (private["user"], tensor(payload, "network"), table)), strict=True)
-        with torch.no_grad():
-            return torch.cat([self.pair_scores(*part) for part in parts])
+        """Logits of all items."""
+        return by_chunks(self.pair_scores, tensor(payload, "items"), private["user"], tensor(payload, "network"))

@@ -50,8 +50,7 @@ class Popularity(SumMethod):
     ) -> tuple[Payload, Tensor]:
         """Count the own training items; repeated rows count once per row."""
         values = torch.zeros(*samples.rows.shape, 1, device=samples.rows.device)
-        valid = torch.arange(samples.items.shape[1], device=values.device) < samples.counts[:, None]
-        values[..., 0].scatter_add_(1, samples.slots.long(), valid.float())
+        values[..., 0].scatter_add_(1, samples.slots.long(), samples.valid.float())
         return {"counts": RowUpdate(samples.rows, samples.row_counts, values, task.n_items)}, torch.zeros(len(private))
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:

@@ -6,7 +6,7 @@ Model Merging Approach", AAAI 2026, Eq. 9-11.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -77,18 +77,30 @@ class Merger:
         schedule: Schedule,
         lr: float,
         *,
-        tables: tuple[Tensor, Tensor],
+        tables: Callable[[], tuple[Tensor, Tensor]],
         through: LocalProblem | None = None,
     ) -> None:
         """The adapter phase (Eq. 11): train ``theta`` in place, and nothing else, through merged rows.
 
-        ``rows`` are the touched local and server rows [c, R, d], ``tables`` the whole tables, which dynamic merging looks
-        at. The loss is that of ``user . row`` from ``params``, unless the problem is another one.
+        ``rows`` are the touched local and server rows [c, R, d], ``tables`` gives the whole tables, which dynamic merging
+        looks at. The loss is that of ``user . row`` from ``params``, unless the problem is another one.
         """
         work = params | {"adapter": theta, "local": rows[0], "server": rows[1]}
         if self.settings.merge == "dynamic":
-            work["pool_local"], work["pool_server"] = pool_rows(self.settings.dynamic_pool, *tables)
+            work["pool_local"], work["pool_server"] = pool_rows(self.settings.dynamic_pool, *tables())
         (through or self.adapter).train(work, samples, schedule, [Step(("adapter",), lr)])
+
+    def update(
+        self, private: ClientState, server: Tensor, adapt: Callable[[Tensor, Tensor], None] | None = None
+    ) -> Tensor:
+        """The own table merged with the download; before that ``adapt`` trains the adapters, given them and the own table."""
+        local, theta = own_table(private, server), None
+        if self.adapts:
+            theta = private[ADAPTER][:, : self.adapter.network.size].clone()
+            if adapt is not None:
+                adapt(theta, local)
+                private[ADAPTER] = widened(theta, private[ADAPTER])
+        return self.merged(local, server, theta)
 
     def merged(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Tensor:
         """The table a client goes on with (Eq. 9-10)."""
@@ -141,7 +153,13 @@ def own_table(private: ClientState, server: Tensor) -> Tensor:
     return torch.where(private[STARTED][:, None, None], private[OWN][..., : server.shape[2]], server)
 
 
+def widened(values: Tensor, like: Tensor) -> Tensor:
+    """``values`` with zeros on the right of its last axis, as wide as ``like``."""
+    missing = like.shape[-1] - values.shape[-1]
+    return pad(values, (0, missing)) if missing else values
+
+
 def keep_table(private: ClientState, table: Tensor) -> None:
     """Remember a table after training; columns beyond its own are 0."""
-    private[OWN] = pad(table, (0, private[OWN].shape[2] - table.shape[2]))
+    private[OWN] = widened(table, private[OWN])
     private[STARTED] = torch.ones_like(private[STARTED])

@@ -61,8 +61,7 @@ class TableMethod(Method):
 
     def server_state(self, task: Task) -> State:
         """Item table N(0, init_std^2)."""
-        std, generator = self.config.init_std, task.generator()
-        return {self.table: task.normal(task.n_items, self.table_dim, std=std, generator=generator)}
+        return {self.table: task.item_table(self.table_dim, self.config.init_std)}
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The item table and what else is shared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -27,3 +28,13 @@ class Samples:
     positives: Tensor  # [c] int64: training positives per client
     seed: int  # with ``round`` and the client number: the stream of the epochs' shuffles
     round: int
+
+    @property
+    def valid(self) -> Tensor:
+        """[c, S]: which samples are real."""
+        return torch.arange(self.items.shape[1], device=self.items.device) < self.counts[:, None]
+
+    @property
+    def valid_rows(self) -> Tensor:
+        """[c, R]: which rows are real."""
+        return torch.arange(self.rows.shape[1], device=self.rows.device) < self.row_counts[:, None]

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fedrec.compute.cpu import compiled, for_clients
-from fedrec.local.adapters import MergingAdapter
 from fedrec.local.cpu.shared import ONE, TWO, ZERO, arrays, corrections, end_epoch, pack
 from fedrec.local.fit import Params, Schedule, Step
 from fedrec.sampling.cpu_streams import epoch_order, order_scratch
@@ -311,7 +310,7 @@ def train_range(first: int, last: int, model: Any, samples: Any, stream: Any, op
                 break
 
 
-def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
+def row_weights(problem: Any, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
     """Weight rho [c, R] of every row of ``local`` [c, R, d] against ``server`` [c, R, d] or [R, d]."""
     rho = local.new_empty(local.shape[:2])
     own, mine, theirs, out = arrays(theta, local, server if server.dim() == 3 else server[None], rho)
@@ -321,9 +320,7 @@ def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: T
     return rho
 
 
-def train(
-    problem: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the adapter; with two steps every batch also moves the user vector and the local rows."""
     theta, user, local, server = (params[name] for name in ("adapter", "user", "local", "server"))
     pool = params.get("pool_local", local[:, :0]), params.get("pool_server", server[:, :0])

@@ -17,15 +17,12 @@ from torch import Tensor
 
 from fedrec.compute.cpu import compiled, for_clients
 from fedrec.local.cpu.shared import ZERO, adam, arrays, batch_slopes, corrections, end_epoch, pack
-from fedrec.local.factorisation import MatrixFactorisation
 from fedrec.local.fit import Params, Schedule, Step
 from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
 
-def train(
-    problem: MatrixFactorisation, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the user vectors and the touched rows jointly."""
     user, block = params["user"], params[problem.rows]
     losses = torch.zeros(len(user))

@@ -15,14 +15,11 @@ from torch import Tensor
 from fedrec.compute.cpu import compiled, for_clients
 from fedrec.local.cpu.shared import ZERO, arrays, batch_slopes, end_epoch, pack
 from fedrec.local.fit import Params, Schedule, Step
-from fedrec.local.linear import AdditiveTables, LinearUnit
 from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
 
-def train_unit(
-    problem: LinearUnit, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train_unit(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Per batch a gradient step on the unit, then one on the rows."""
     unit, block = params["unit"], params["block"]
     losses = torch.zeros(len(unit))
@@ -90,9 +87,7 @@ def score_batch(batch: Any, slots: Any, unit: Any, rows: Any, logits: Any) -> No
         logits[slot] = logit
 
 
-def train_additive(
-    problem: AdditiveTables, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train_additive(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """One joint gradient step per batch on the unit and the rows of both tables."""
     unit, common, (step,) = params["unit"], params["block"], steps
     losses = torch.zeros(len(unit))

@@ -18,12 +18,11 @@ from torch import Tensor
 from fedrec.compute.cpu import compiled, for_clients
 from fedrec.local.cpu.shared import ONE, TWO, ZERO, adam, arrays, batch_slopes, corrections, end_epoch, pack
 from fedrec.local.fit import Params, Schedule, Step
-from fedrec.local.low_rank import LowRank
 from fedrec.sampling.cpu_streams import epoch_order, order_scratch
 from fedrec.sampling.samples import Samples
 
 
-def train(problem: LowRank, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
+def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the user vectors and the factors jointly."""
     user, base, low, (step,) = params["user"], params["base"], params["low"], steps
     losses = torch.zeros(len(user))

@@ -9,13 +9,13 @@ point.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.local.adapters import MergingAdapter
 from fedrec.local.fit import Params, Schedule, Step
 from fedrec.local.gpu.factorisation import adam, end_epoch, epoch_ranges, fresh_state, slope_and_loss
 from fedrec.sampling.gpu_streams import shuffled
@@ -236,7 +236,7 @@ def _shape(widths: Sequence[int]) -> dict[str, int]:
     return {"D": d, "H1": h1, "H2": h2, "COLUMNS": columns, "P1": p1, "P2": p2}
 
 
-def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
+def row_weights(problem: Any, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
     """Weight rho [c, R] of every row of ``local`` [c, R, d] against ``server`` [c, R, d] or [R, d]."""
     c, r, d = local.shape
     rho = local.new_empty(c, r)
@@ -251,9 +251,7 @@ def row_weights(problem: MergingAdapter, theta: Tensor, local: Tensor, server: T
     return rho
 
 
-def train(
-    problem: MergingAdapter, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the adapter; with two steps every batch also moves the user vector and the local rows."""
     theta, user, local, server = (params[name] for name in ("adapter", "user", "local", "server"))
     (c, r, d), device = local.shape, local.device

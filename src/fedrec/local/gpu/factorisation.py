@@ -9,13 +9,13 @@ repeat to the bit. Adam then passes over all touched rows, which stay in the L2 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedrec.local.factorisation import MatrixFactorisation
 from fedrec.local.fit import Params, Schedule, Step
 from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
@@ -152,9 +152,7 @@ def fresh_state(samples: Samples) -> Tensor:
     return state
 
 
-def train(
-    problem: MatrixFactorisation, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]
-) -> Tensor:
+def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the user vectors and the touched rows jointly."""
     user, block, (step,) = params["user"], params[problem.rows], steps
     (c, r, d), device = block.shape, block.device

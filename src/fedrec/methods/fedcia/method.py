@@ -127,7 +127,7 @@ class FedCIA(SumMethod):
     def client_state(self, task: Task, clients: Tensor) -> State:
         """User vectors, a copy of one common item table, and Adam's state of both."""
         c = self.config
-        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        items = task.item_table(c.dim, c.init_std)
         state = {
             "user": task.client_normal(clients, c.dim, std=c.init_std),
             "items": items.expand(len(clients), -1, -1),

@@ -103,7 +103,7 @@ class FedFast(TableMethod, EachMethod):
         key = task.common_key(streams.Purpose.OTHER)
         users = task.client_normal(torch.arange(task.n_clients), c.dim, std=c.init_std)
         labels, centroids = kmeans(users, random_starts(users, c.clusters, RESTARTS, key), c.iterations)
-        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        items = task.item_table(c.dim, c.init_std)
         output = torch.ones(c.dim + 1, device=task.device)
         output[-1] = 0
         state = {"items": items, "users": users, "clusters": labels, "centroids": centroids}

@@ -13,6 +13,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from fedrec.parts.scorers import by_chunks
 from fedrec.local.mlp import FlatMLP
 from fedrec.method import (
     Batch,
@@ -37,10 +38,6 @@ from fedrec.method import (
 from fedrec.methods.gpfedrec import graph as graphs
 from fedrec.parts.similarity import mix
 from fedrec.sampling import streams
-
-PAIRS = {"cpu": 1 << 18, "cuda": 1 << 23}
-"""Pairs of client and item that are scored at once."""
-
 
 class GPFedRecConfig(LearnedConfig):
     """Settings of GPFedRec; the released code's are the defaults."""
@@ -129,7 +126,7 @@ class GPFedRec(TableMethod, EachMethod):
     def server_state(self, task: Task) -> State:
         """A common table N(0, init_std^2), and no personal ones yet."""
         c = self.config
-        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        items = task.item_table(c.dim, c.init_std)
         state = {
             "items": items,
             "targets": items.repeat(task.n_clients, 1, 1),
@@ -144,7 +141,7 @@ class GPFedRec(TableMethod, EachMethod):
         c, one = self.config, torch.zeros(1, dtype=torch.int64)
         user = task.client_normal(one, c.dim, std=c.init_std, common=True)
         network = self._draw(streams.child(task.common_key(streams.Purpose.INIT), 1)).to(task.device)
-        items = task.normal(task.n_items, c.dim, std=c.init_std, generator=task.generator())
+        items = task.item_table(c.dim, c.init_std)
         state = {"user": user, "network": network, "own": self.pair_scores(user, network, items[None])}
         return {name: value.expand(len(clients), -1) for name, value in state.items()}
 
@@ -184,8 +181,7 @@ class GPFedRec(TableMethod, EachMethod):
         c, table, target = self.config, tensor(payload, "items"), tensor(payload, "target")
         n_items = table.shape[1]
         block = take_rows(table, samples)
-        valid = torch.arange(block.shape[1], device=block.device) < samples.row_counts[:, None]
-        pull = torch.where(valid[:, :, None], take_rows(target, samples), block)
+        pull = torch.where(samples.valid_rows[:, :, None], take_rows(target, samples), block)
         params = self.private_params(private, samples) | {"block": block, "target": pull}
         weight = c.reg / (n_items * c.dim)
 
@@ -201,7 +197,7 @@ class GPFedRec(TableMethod, EachMethod):
         after = torch.lerp(target, table, left[:, None, None])
         put_rows(after, samples, block)
         # The tuned table is used with these private parts only, which change with it: its scores are all that is kept.
-        own = self._score_all(params["user"], params["network"], after)
+        own = by_chunks(self.pair_scores, after, params["user"], params["network"])
         private.write({"user": params["user"], "network": params["network"], "own": own})
         return {"items": after.sub_(table)}, value
 
@@ -232,12 +228,6 @@ class GPFedRec(TableMethod, EachMethod):
         kept[who[:, None], who] = links
         return links, {"graph": kept}
 
-    def _score_all(self, user: Tensor, network: Tensor, table: Tensor) -> Tensor:
-        step = max(1, PAIRS[table.device.type] // max(1, table.shape[1]))
-        parts = zip(*(torch.split(x, step) for x in (user, network, table)), strict=True)
-        with torch.no_grad():
-            return torch.cat([self.pair_scores(*part) for part in parts])
-
     @property
     def views(self) -> tuple[str, ...]:
         """The tables that are not ``score_table``."""
@@ -251,6 +241,5 @@ class GPFedRec(TableMethod, EachMethod):
         """Scores with the client's tuned table (``own``), the common one (``global``) or r_u (``r``)."""
         if view == "own":
             return private["own"]
-        return self._score_all(
-            private["user"], private["network"], tensor(payload, "target" if view == "r" else "items")
-        )
+        table = tensor(payload, "target" if view == "r" else "items")
+        return by_chunks(self.pair_scores, table, private["user"], private["network"])

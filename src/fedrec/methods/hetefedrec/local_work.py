@@ -21,8 +21,7 @@ from fedrec.sampling.samples import Samples
 def row_bce(samples: Samples) -> Callable[[Tensor], Tensor]:
     """Each client's mean binary cross-entropy from logits of its rows [c, R]; equal samples share a row."""
     slots = samples.slots.long()
-    valid = torch.arange(slots.shape[1], device=slots.device) < samples.counts[:, None]
-    one = valid / samples.counts.clamp(min=1)[:, None]
+    one = samples.valid / samples.counts.clamp(min=1)[:, None]
     zeros = torch.zeros(samples.rows.shape, device=slots.device)
     positive = zeros.scatter_add(1, slots, one * samples.labels)
     negative = zeros.scatter_add(1, slots, one * (1 - samples.labels))
@@ -52,11 +51,6 @@ def stack_padded(vectors: Sequence[Tensor]) -> Tensor:
     """Vectors of different length as the rows of one tensor, zeros on the right."""
     longest = max(len(vector) for vector in vectors)
     return torch.stack([pad(vector, (0, longest - len(vector))) for vector in vectors])
-
-
-def widened(values: Tensor, like: Tensor) -> Tensor:
-    """``values`` with zeros on the right of its last axis, as wide as ``like``."""
-    return pad(values, (0, like.shape[-1] - values.shape[-1]))
 
 
 def decorrelated_part(config: HeteFedRecConfig, table: Tensor, seed: int, round: int) -> Tensor:

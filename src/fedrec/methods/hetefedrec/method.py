@@ -40,11 +40,11 @@ from fedrec.method import (
 )
 from fedrec.methods.hetefedrec import decorrelation, models, sizes
 from fedrec.methods.hetefedrec.config import ROWS, HeteFedRecConfig
-from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded, widened
+from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded
 from fedrec.methods.hetefedrec.own_tables import OwnTables
 from fedrec.methods.hetefedrec.roles import roles
 from fedrec.methods.hetefedrec.server import NestedServer, moments
-from fedrec.parts.merger import keep_table
+from fedrec.parts.merger import keep_table, widened
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
 
@@ -60,7 +60,6 @@ class HeteFedRec(SumMethod):
     server_keeps = "an item table (m x N) and a predictor (16 N + 89) per size"
     Config = HeteFedRecConfig
     config: HeteFedRecConfig
-    rounds = 100
     defining = ("local", "server_optimizer", "user_optimizer")
     telling = ("mode", "base", "local", "udl", "ddr", "reskd", "merge")
 
@@ -72,6 +71,11 @@ class HeteFedRec(SumMethod):
         self.local_work = LocalWork(self.config, self.roles, self.model)
         self.own = OwnTables(self.config, self.model, self.roles.trains)
         self.server_work = NestedServer(self.config, self.roles, self.model)
+
+    @property
+    def learning_rate(self) -> float:
+        """The step of item tables."""
+        return self.config.lr
 
     def groups(self, task: Task) -> Tensor:
         """The group (index of its size in ``sizes``) of every client; the same in all modes."""
@@ -164,7 +168,7 @@ class HeteFedRec(SumMethod):
         if self.roles.alone or not len(clients):
             return {}
         size, n = self._size(server, clients), len(clients)
-        thetas = {f"theta{task}": broadcast(server[f"theta{task}"], n) for task in self.model.tasks(size)}
+        thetas = {f"theta{trained}": broadcast(server[f"theta{trained}"], n) for trained in self.model.tasks(size)}
         return {"items": broadcast(server[f"items{size}"], n), **thetas}
 
     def _size(self, server: State, clients: Tensor) -> int:
@@ -177,7 +181,7 @@ class HeteFedRec(SumMethod):
         group = int(private["group"][0])
         size, frozen = self.roles.trains[group], self.roles.frozen(group)
         whole = self.roles.whole_table[size]
-        thetas = [f"theta{task}" for task in self.model.tasks(size)]
+        thetas = [f"theta{trained}" for trained in self.model.tasks(size)]
         params: Params = {"user": private["user"]} | self._graph(private, None if whole else samples)
         if self.roles.alone:
             table = private["items"]
@@ -209,8 +213,7 @@ class HeteFedRec(SumMethod):
             return {}
         positives = private["positives"]
         if samples is not None:
-            valid = torch.arange(samples.rows.shape[1], device=positives.device) < samples.row_counts[:, None]
-            positives = positives.gather(1, samples.rows.long()) & valid
+            positives = positives.gather(1, samples.rows.long()) & samples.valid_rows
         return {"positive": positives.float()}
 
     def _keep(self, private: ClientState, params: Params, changes: Params, samples: Samples) -> None:

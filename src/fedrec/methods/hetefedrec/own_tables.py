@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -12,9 +12,9 @@ from fedrec.federation.task import Task
 from fedrec.local.fit import Params, Schedule, take_rows
 from fedrec.local.problem import LossOnly
 from fedrec.methods.hetefedrec.config import HeteFedRecConfig
-from fedrec.methods.hetefedrec.local_work import stack_padded, widened
+from fedrec.methods.hetefedrec.local_work import stack_padded
 from fedrec.methods.hetefedrec.models import NestedModel
-from fedrec.parts.merger import ADAPTER, MergedBlock, Merger, empty_table, own_table
+from fedrec.parts.merger import ADAPTER, MergedBlock, Merger, empty_table
 from fedrec.sampling.samples import Samples
 
 
@@ -50,22 +50,23 @@ class OwnTables:
         """The download as it is, or merged with the own table; with ``samples`` the adapter is trained first."""
         if not self.used:
             return server
-        merger, theta = self.merger(size), None
-        local = own_table(private, server)
-        if merger.adapts:
-            theta = private[ADAPTER][:, : merger.adapter.network.size].clone()
-            if params is not None and samples is not None:
-                self._adapt(theta, params, local, server, samples, size)
-                private[ADAPTER] = widened(theta, private[ADAPTER])
-        return merger.merged(local, server, theta)
+        if params is None or samples is None:
+            return self.merger(size).update(private, server)
+        return self.merger(size).update(private, server, self._adaptation(params, server, samples, size))
 
-    def _adapt(self, theta: Tensor, params: Params, local: Tensor, server: Tensor, samples: Samples, size: int) -> None:
+    def _adaptation(
+        self, params: Params, server: Tensor, samples: Samples, size: int
+    ) -> Callable[[Tensor, Tensor], None]:
         c, merger = self.config, self.merger(size)
         own = LossOnly(lambda params, batch: self.model.loss(params, size, batch.slots, batch.bce))
         # A single gradient per visit sees all samples at once; so does the adapter then.
         batch_size = c.batch_size if c.local == "epochs" else max(1, samples.items.shape[1])
-        merger.adapt(
-            theta, params, (take_rows(local, samples), take_rows(server, samples)), samples,
-            Schedule(c.adapter_epochs, batch_size), c.adapter_lr,
-            tables=(local, server), through=MergedBlock(merger.adapter, own),
-        )  # fmt: skip
+
+        def adapt(theta: Tensor, local: Tensor) -> None:
+            rows = take_rows(local, samples), take_rows(server, samples)
+            merger.adapt(
+                theta, params, rows, samples, Schedule(c.adapter_epochs, batch_size), c.adapter_lr,
+                tables=lambda: (local, server), through=MergedBlock(merger.adapter, own),
+            )  # fmt: skip
+
+        return adapt

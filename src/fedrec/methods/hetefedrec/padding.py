@@ -49,8 +49,8 @@ class PaddedSum:
 
     def add_constant(self, size: int, change: Tensor) -> None:
         """Add a change that every client of this size would have sent."""
-        self.total[size] += self.clients[size] * change
-        self.touched[size].fill_(self.clients[size])
+        self.total[size] = self.total[size] + self.clients[size] * change
+        self.touched[size] = torch.full_like(self.touched[size], self.clients[size])
 
     def combined(self, size: int, rule: Rule, padded: bool = True) -> Tensor:
         """The sum [m, N] over all clients (or those of this size), or its mean over contributors.

@@ -14,7 +14,7 @@ from fedrec.methods.hetefedrec.local_work import adam, decorrelated_part
 from fedrec.methods.hetefedrec.models import NestedModel
 from fedrec.methods.hetefedrec.roles import Roles
 
-BETA2 = 0.98
+SERVER_BETA2 = 0.98
 
 
 _MOMENTS = ("first", "second")
@@ -39,7 +39,7 @@ class NestedServer:
         columns = part.values.shape[2] if isinstance(part, RowUpdate) else tensor(upload.parts, "items").shape[2]
         size = self.config.sizes.index(columns)
         padding.add_sized(total, size, upload, "items")
-        for name in (f"theta{task}" for task in self.model.tasks(size)):
+        for name in (f"theta{smaller}" for smaller in self.model.tasks(size)):
             total.add(name, tensor(upload.parts, name).sum(0))
             total.add(f"{name}.clients", len(upload.clients))
 
@@ -76,7 +76,7 @@ class NestedServer:
             if adaptive:
                 first, second = (server[f"{name}.{moment}"] for moment in _MOMENTS)
                 steps = new["steps"].to(change.device)
-                change, new[f"{name}.first"], new[f"{name}.second"] = adam(change, first, second, steps, BETA2)
+                change, new[f"{name}.first"], new[f"{name}.second"] = adam(change, first, second, steps, SERVER_BETA2)
             new[name] = server[name] + self.roles.rate(name) * change
         return new
 
