@@ -50,43 +50,6 @@ def test_precision_follows_the_condition_number(x):
     assert torch.allclose(g.ease_weights(counts, 10.0).double(), g.ease_weights(counts, 10.0, torch.float64), atol=1e-5)
 
 
-def test_joining_and_leaving_update_the_inverse(x):
-    p = g.inverse(x.T @ x, 2.0, torch.float64)
-    fresh = torch.zeros(20, dtype=torch.float64)
-    fresh[[1, 5, 7]] = 1
-    joined = g.add_user(p, fresh)
-    everybody = torch.cat([x, fresh[None]])
-    assert torch.allclose(joined, g.inverse(everybody.T @ everybody, 2.0, torch.float64), atol=1e-10)
-    assert float((g.remove_user(joined, fresh) - p).abs().max()) < 1e-8
-    grown = x.clone()
-    grown[4] = torch.maximum(x[4], fresh)
-    assert not torch.equal(grown, x)
-    expected = g.inverse(grown.T @ grown, 2.0, torch.float64)
-    assert torch.allclose(g.replace_user(p, x[4], grown[4]), expected, atol=1e-10)
-
-
-def test_packing_keeps_a_symmetric_matrix(x):
-    counts = x.T @ x
-    packed = g.pack(counts)
-    assert packed.shape == (20 * 21 // 2,)
-    assert torch.equal(g.unpack(packed, 20), counts)
-
-
-def test_positive_part_drops_negative_eigenvalues():
-    square = torch.diag(torch.tensor([2.0, -1.0, 3.0]))
-    assert torch.allclose(g.positive_part(square), torch.diag(torch.tensor([2.0, 0.0, 3.0])), atol=1e-6)
-
-
-def test_eigenpairs_are_the_largest(x):
-    counts = x.T @ x
-    values, vectors = g.top_eigenpairs(counts, 3)
-    expected = torch.linalg.eigvalsh(counts).flip(0)[:3]
-    assert torch.allclose(values, expected, rtol=1e-3)
-    assert torch.allclose(counts @ vectors[:, :1], vectors[:, :1] * values[0], atol=1e-4 * float(values[0]))
-    whole, basis = g.top_eigenpairs(counts, 20)
-    assert torch.allclose((basis * whole) @ basis.T, counts, atol=1e-10)
-
-
 def test_counts_that_cannot_be_inverted_are_refused():
     with pytest.raises(ConfigError, match="raise lam"):
         g.inverse(torch.tensor([[0.0, 5.0], [5.0, 0.0]]), 1.0)

@@ -31,8 +31,9 @@ from fedrec.method import (
     lookup,
     tensor,
 )
-from fedrec.parts.scorers import by_chunks
 from fedrec.parts.aggregation import NetworkRule
+from fedrec.parts.scorers import by_chunks
+
 
 class FedNCFConfig(LearnedConfig):
     """Settings of FedNCF."""

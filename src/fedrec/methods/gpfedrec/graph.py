@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.parts.similarity import gram
+from fedrec.parts.tables import inner_products
 
 Kind = Literal["distance", "similarity"]
 Rule = Literal["threshold", "topk", "quantile"]
@@ -21,7 +21,7 @@ Rule = Literal["threshold", "topk", "quantile"]
 
 def closeness(tables: Sequence[Tensor], kind: Kind) -> Tensor:
     """Cosine [n, n] of the flattened tables [c, m, d] of all cohorts, or 1 - cosine; the diagonal is exact."""
-    products = gram([table.flatten(1) for table in tables])
+    products = inner_products([table.flatten(1) for table in tables])
     length = products.diagonal().clamp(min=1e-30).sqrt()
     cosine = products / length[:, None] / length
     return cosine.fill_diagonal_(1) if kind == "similarity" else (1 - cosine).fill_diagonal_(0)

@@ -13,7 +13,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.parts.scorers import by_chunks
 from fedrec.local.mlp import FlatMLP
 from fedrec.method import (
     Batch,
@@ -36,8 +35,10 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.methods.gpfedrec import graph as graphs
-from fedrec.parts.similarity import mix
+from fedrec.parts.scorers import by_chunks
+from fedrec.parts.tables import mix
 from fedrec.sampling import streams
+
 
 class GPFedRecConfig(LearnedConfig):
     """Settings of GPFedRec; the released code's are the defaults."""

@@ -32,7 +32,8 @@ from fedrec.method import (
     broadcast,
     tensor,
 )
-from fedrec.parts.gram import check_square, ease_weights, gram, pack, positive_part, row_scale, top_eigenpairs, unpack
+from fedrec.methods.fedgram.symmetric import pack, positive_part, top_eigenpairs, unpack
+from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
 from fedrec.sampling import streams
 
 

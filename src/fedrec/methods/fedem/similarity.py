@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedrec.parts.tables import inner_products
+
 Kind = Literal["table", "pca1", "cosine"]
 Distance = Literal["squared", "plain"]
 Weights = Literal["scaled", "unscaled"]
@@ -59,7 +61,7 @@ def similarities(
 ) -> Tensor:
     """Similarity [n, n] of clients whose tables [c, m, d] come cohort by cohort; values above ``snap`` become 1."""
     blocks = [t.flatten(1) if kind == "table" else principal_scores(t, sign) for t in tables]
-    products = gram(blocks)
+    products = inner_products(blocks)
     norms = products.diagonal().clone()
     if kind == "cosine":
         length = norms.clamp(min=1e-30).sqrt()
@@ -68,28 +70,3 @@ def similarities(
     similarity = 1 / (1 + (apart if distance == "squared" else apart.sqrt()))
     similarity.fill_diagonal_(1)
     return similarity if snap is None else torch.where(similarity > snap, 1, similarity)
-
-
-def gram(blocks: Sequence[Tensor]) -> Tensor:
-    """All inner products of rows that lie in several blocks; each pair of blocks is multiplied once."""
-    starts = [0]
-    for block in blocks:
-        starts.append(starts[-1] + len(block))
-    out = blocks[0].new_empty(starts[-1], starts[-1])
-    for i, left in enumerate(blocks):
-        for j in range(i, len(blocks)):
-            part = left @ blocks[j].T
-            out[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = part
-            if j > i:
-                out[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = part.T
-    return out
-
-
-def mix(weights: Tensor, tables: Sequence[Tensor]) -> Tensor:
-    """Personal tables [n, m, d]: row u is the mean of all tables with weights W_u."""
-    out = tables[0].new_zeros(len(weights), *tables[0].shape[1:])
-    start = 0
-    for block in tables:
-        out.flatten(1).addmm_(weights[:, start : start + len(block)], block.flatten(1))
-        start += len(block)
-    return out

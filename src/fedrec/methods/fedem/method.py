@@ -39,8 +39,9 @@ from fedrec.method import (
     take_rows,
     tensor,
 )
-from fedrec.parts import similarity as alike
+from fedrec.methods.fedem import similarity as alike
 from fedrec.parts.merger import ADAPTER, Merger, MergeSettings
+from fedrec.parts.tables import mix
 from fedrec.sampling import streams
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -302,4 +303,4 @@ class SimilarFedEM(FedEM, EachMethod):
             weights = near / near.sum(1, keepdim=True)
         else:
             weights = alike.simplex_weights(near, share, c.alpha, c.weights)
-        return self._next(task, server, round, slot, alike.mix(weights, tables))
+        return self._next(task, server, round, slot, mix(weights, tables))

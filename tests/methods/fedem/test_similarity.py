@@ -3,7 +3,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from fedrec.parts.similarity import gram, mix, principal_scores, project_simplex, similarities, simplex_weights
+from fedrec.methods.fedem.similarity import principal_scores, project_simplex, similarities, simplex_weights
+from fedrec.parts.tables import inner_products, mix
 
 
 def solve(objective, n):
@@ -66,7 +67,7 @@ def test_gram_and_mix_do_not_depend_on_how_tables_are_cut():
     tables = torch.randn(9, 6, 4)
     cuts = [tables[:2], tables[2:3], tables[3:]]
     flat = tables.flatten(1)
-    assert torch.allclose(gram([c.flatten(1) for c in cuts]), flat @ flat.T, atol=1e-5)
+    assert torch.allclose(inner_products([c.flatten(1) for c in cuts]), flat @ flat.T, atol=1e-5)
     weights = torch.rand(9, 9)
     assert torch.allclose(mix(weights, cuts), torch.einsum("uv,vmd->umd", weights, tables), atol=1e-5)
 
