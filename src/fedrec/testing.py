@@ -5,11 +5,13 @@
         options = {"lr": 0.05}
         floor = 0.45
 
+Beside these ``rounds`` (of the accuracy test), ``tolerance``, ``deterministic`` and ``federated`` may be set, see below.
 Works for methods outside this package too; needs pytest.
 """
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,10 +23,13 @@ from fedrec.errors import ConfigError, DataError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.method import EachMethod, SumMethod
 from fedrec.federation.payload import Upload
+from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import Setup
+from fedrec.parts.merged_method import MergedMethod, merged
+from fedrec.parts.table_method import TableMethod
 from fedrec.running.training import train
 
 
@@ -139,8 +144,11 @@ class MethodSuite:
             trainer = self.trainer(tiny, seed=seed)
             trainer.round(0)
             found.append(trainer.scores(everybody))
-        assert torch.equal(found[0], found[1])
-        assert torch.equal(found[0], found[2]) == self.deterministic
+        assert torch.equal(found[0], found[1]), "the same seed must give the same scores"
+        same = torch.equal(found[0], found[2])
+        assert same == self.deterministic, (
+            "say deterministic = True in the suite if seeds are meant to make no difference"
+        )
 
     def test_bytes_are_counted(self, tiny: fedrec.Split) -> None:
         method, trainer = self.make(), self.trainer(tiny)
@@ -169,7 +177,7 @@ class MethodSuite:
         whole, parts = Total(), [Total(), Total(), Total()]
         for number, upload in enumerate(uploads):
             for total in (whole, parts[number % 3]):
-                method.contribute(simulation.task, _copied(upload), total)
+                method.contribute(simulation.task, upload, total)
         left = parts[0].merge(parts[1]).merge(parts[2])
         right = parts[0].merge(parts[1].merge(parts[2]))
         assert set(left) == set(right) == set(whole)
@@ -189,9 +197,21 @@ class MethodSuite:
             other.round(number)
         assert torch.equal(alone.scores(everybody), first.scores(everybody))
 
+    def test_copies_are_the_same_method(self, tiny: fedrec.Split) -> None:
+        method, everybody = self.make(), torch.arange(tiny.data.n_users)
+        again = copy.deepcopy(method)
+        assert type(again) is type(method)
+        assert (again.config, again.name, again.rounds) == (method.config, method.name, method.rounds)
+        found = []
+        for each in (method, again):
+            trainer = each.trainer(tiny.training, Setup())
+            trainer.round(0)
+            found.append(trainer.scores(everybody))
+        assert torch.equal(*found)
+
     def test_arrows_keep_nothing_on_the_method(self, tiny: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
         method = self.make()
-        before = dict(vars(method))
+        before = _frozen(vars(method))
 
         def refuse(self: object, name: str, value: object) -> None:
             raise AssertionError(f"an arrow wrote self.{name}")
@@ -202,9 +222,10 @@ class MethodSuite:
             trainer.round(number)
         trainer.scores(torch.arange(3))
         trainer.diagnostics()
-        after = vars(method)
-        assert after.keys() == before.keys()
-        assert all(after[name] is value for name, value in before.items())
+        for view in trainer.views:
+            trainer.scores(torch.arange(3), view)
+        trainer.client_groups()
+        assert _frozen(vars(method)) == before
 
     def test_partial_participation(self, tiny: fedrec.Split) -> None:
         if "participation" not in type(self.make().config).model_fields:
@@ -213,6 +234,32 @@ class MethodSuite:
         assert trainer.round(0).clients == 9
         trainer.round(1)
         assert bool(torch.isfinite(trainer.scores(torch.arange(tiny.data.n_users))).all())
+
+    def test_private_uploads(self, tiny: fedrec.Split) -> None:
+        method = self.make_arrows()
+        if method.privacy_problem() or method.silent:
+            pytest.skip("nothing that a privacy stage could work on")
+        everybody, found = torch.arange(tiny.data.n_users), []
+        for privacy in (None, PrivacyStage(Privacy(clip=1.0, scale=0.01), 0)):
+            simulation = Simulation(method, tiny.training, Setup(privacy=privacy))
+            reports = [simulation.round(number) for number in range(2)]
+            assert all(report.bytes_up > 0 for report in reports)
+            found.append(simulation.scores(everybody))
+        assert bool(torch.isfinite(found[1]).all())
+        assert not torch.equal(found[0], found[1])
+
+    def test_merging_with_full_weight_is_replacing(self, tiny: fedrec.Split) -> None:
+        method = self.make_arrows()
+        if not isinstance(method, TableMethod) or isinstance(method, MergedMethod):
+            pytest.skip("no item table to merge")
+        everybody, found = torch.arange(tiny.data.n_users), []
+        for how in ({"merge": "replace"}, {"merge": "static", "rho": 1.0}):
+            simulation = Simulation(merged(type(method))(**(self.options | how)), tiny.training)
+            for number in range(2):
+                simulation.round(number)
+            found.append(simulation.scores(everybody))
+        room = self.tolerance * max(1.0, float(found[0].abs().max()))
+        assert (found[0] - found[1]).abs().max() <= room
 
     def test_unknown_users_are_refused(self, tiny: fedrec.Split) -> None:
         run = train(self.make(), tiny, rounds=1, device="cpu", progress=False)
@@ -240,7 +287,12 @@ class MethodSuite:
         assert run.test["sampled"]["hr@10"] >= self.floor
 
 
-def _copied(upload: Upload) -> Upload:
-    """An upload whose plain tensors may be added up in place."""
-    parts = {name: part.clone() if isinstance(part, torch.Tensor) else part for name, part in upload.parts.items()}
-    return Upload(upload.clients, upload.weights, parts)
+def _frozen(value: Any) -> Any:
+    """Everything an object holds, as something that can be compared later."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_frozen(inner) for inner in value]
+    return _frozen(vars(value)) if hasattr(value, "__dict__") and not callable(value) else repr(value)

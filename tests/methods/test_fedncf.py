@@ -97,7 +97,7 @@ def test_all_items_are_scored_as_pairs_are(monkeypatch: pytest.MonkeyPatch) -> N
     simulation.round(0)
     everybody = torch.arange(5)
     whole = simulation.scores(everybody)
-    monkeypatch.setattr("fedrec.methods.fedncf.PAIRS", {"cpu": 2 * split.data.n_items})
+    monkeypatch.setattr("fedrec.parts.scorers.PAIRS", {"cpu": 2 * split.data.n_items})
     assert torch.allclose(simulation.scores(everybody), whole, atol=1e-6)
 
 

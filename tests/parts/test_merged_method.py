@@ -67,7 +67,7 @@ def test_what_the_base_says_is_kept(small: fedrec.Split) -> None:
     assert method.server_bytes(5) == 15
     assert simulation.diagnostics() == {"visits": 40}
     assert simulation.client_groups()["first"].tolist() == [0]
-    assert simulation.views == ("doubled",)
+    assert simulation.views == ("doubled", "unmerged")
     state = simulation.store.at(EVERYBODY)
     assert torch.equal(simulation.scores(EVERYBODY, "doubled"), 2 * state["user"][:, :1].expand(-1, 60))
     assert state["note"][:, 0].tolist() == EVERYBODY.tolist()
@@ -93,8 +93,22 @@ def test_the_server_of_fedfast_still_says_that_it_knows_the_users(small: fedrec.
 
 
 def test_views_of_the_base_are_its_own() -> None:
-    assert create("gpfedrec", merge="elastic").views == create("gpfedrec").views == ("global", "r")
-    assert create("pfedrec", merge="elastic", score_table="global").views == ("own",)
+    assert create("gpfedrec").views == ("global", "r")
+    assert create("gpfedrec", merge="elastic").views == ("global", "r", "unmerged")
+    assert create("pfedrec", merge="elastic", score_table="global").views == ("own", "unmerged")
+
+
+def test_the_unmerged_view_is_the_methods_own_way_to_score(small: fedrec.Split) -> None:
+    simulation = Simulation(create("pfedrec", merge="static", rho=0.3, dim=4), small.training)
+    for number in range(2):
+        simulation.round(number)
+    state, items = simulation.store.at(EVERYBODY), simulation.server["items"]
+    assert torch.equal(simulation.scores(EVERYBODY, "unmerged"), state["own"])
+    unit, own = state["unit"], state[OWN]
+    table = own + 0.3 * (items - own)
+    expected = (table @ unit[:, :4, None]).squeeze(2) + unit[:, 4:]
+    assert torch.allclose(simulation.scores(EVERYBODY), expected, atol=1e-3)
+    assert not torch.allclose(simulation.scores(EVERYBODY), state["own"], atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["fedmf", "fedncf", "pfedrec", "gpfedrec", "fedrap", "fedfast"])

@@ -60,7 +60,7 @@ def test_the_adapter_phase_is_its_definition(small: fedrec.Split, mode: Mode, po
     )
     through = None if problem == "dot" else MergedBlock(merger.adapter, dot)
     params = {"user": user.clone()}
-    merger.adapt(theta, params, rows, samples, Schedule(1, 10_000), LR, tables=(local, server), through=through)
+    merger.adapt(theta, params, rows, samples, Schedule(1, 10_000), LR, tables=lambda: (local, server), through=through)
     for c in range(CLIENTS):
         items, labels = (x[c, : samples.counts[c]] for x in (samples.items, samples.labels))
         one = slice(c, c + 1)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedrec import methods
-from fedrec.cli.common import JsonOption, out, print_json
+from fedrec.cli.common import JsonOption, err, out, print_json
+from fedrec.errors import ConfigError
+from fedrec.federation.recommender import Recommender
+from fedrec.methods import create
 from fedrec.methods.cost import bytes_per_round
 from fedrec.protocol.presets import PRESETS, SUMMARIES
 
@@ -21,7 +25,12 @@ def register(app: typer.Typer) -> None:
 
 def list_methods(as_json: JsonOption = False) -> None:
     """List the methods: what each keeps private, uploads and stores on the server, and what the server sees of uploads."""
-    rows = [_describe(name) for name in methods.names()]
+    rows = []
+    for name in methods.names():
+        try:
+            rows.append(_describe(name))
+        except ConfigError as error:  # somebody else's, installed beside this package
+            err.print(escape(str(error)), soft_wrap=True)
     if as_json:
         print_json(rows)
         return
@@ -52,11 +61,18 @@ def _describe(name: str) -> dict[str, Any]:
         "paper": kind.paper,
         "private": kind.private,
         "uploaded": kind.uploaded,
-        "sees": kind.kind_for(kind.configure({})).sees,
+        "sees": _sees(kind),
         "server": kind.server_keeps,
         "bytes_ml_1m_d16": None if sent is None else {"up": sent[0], "down": sent[1]},
         "settings": kind.configure({}).model_dump(mode="json"),
     }
+
+
+def _sees(kind: type[Recommender]) -> str:
+    """What the server sees with the settings a run has by default; where settings decide it, with the others, too."""
+    usual = create(kind.name)
+    other = kind.kind_for(kind.configure({})).sees
+    return usual.sees if usual.sees == other else f"{usual.sees}; {other} with other settings"
 
 
 def list_protocols(as_json: JsonOption = False) -> None:

@@ -56,3 +56,12 @@ class TrainingView:
     n_items: int
     positives: Ragged  # training items, oldest first; repeated rows stay repeated where the protocol keeps them
     excluded: Ragged  # ascending, distinct
+
+    def own_items(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[c, m]: which training items each of these clients has."""
+        counts = self.positives.counts[clients]
+        rows = np.repeat(np.arange(len(clients)), counts)
+        within = np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)
+        found = np.zeros((len(clients), self.n_items), np.bool_)
+        found[rows, self.positives.values[self.positives.offsets[clients][rows] + within]] = True
+        return found

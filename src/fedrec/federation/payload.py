@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from fedrec.errors import ConfigError
 
 State = dict[str, Tensor]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,26 +107,46 @@ class Upload:
     parts: Payload
 
 
+def touched_rows(part: Part) -> tuple[Tensor, Tensor, Tensor]:
+    """Changes of an item table by row: the client's position in the cohort [k], the item [k], and the change [k, d].
+
+    A method's own ``RowUpdate`` comes through a privacy stage, or from merging clients, as a dense tensor [c, m, d]:
+    then every row counts as touched.
+    """
+    if isinstance(part, RowUpdate):
+        valid = part.valid
+        return valid.nonzero()[:, 0], part.rows[valid].long(), part.values[valid]
+    if not isinstance(part, Tensor):
+        raise TypeError(f"{type(part).__name__} holds no changes of rows; read it with table(...).")
+    c, m, d = part.shape
+    owners = torch.arange(c, device=part.device).repeat_interleave(m)
+    return owners, torch.arange(m, device=part.device).repeat(c), part.reshape(c * m, d)
+
+
+def _of_type(payload: Payload, name: str, kind: type[Found]) -> Found:
+    part = payload[name]
+    if not isinstance(part, kind):
+        hint = ""
+        if kind is RowUpdate:
+            hint = "; after a privacy stage or merging rows are dense: touched_rows(part) reads both"
+        raise TypeError(f"'{name}' is a {type(part).__name__} here, not a {kind.__name__}{hint}.")
+    return part
+
+
 def tensor(payload: Payload, name: str) -> Tensor:
     """The plain tensor of that name, sent or derived."""
     part = payload[name]
-    value = part.value if isinstance(part, Derived) else part
-    assert isinstance(value, Tensor)
-    return value
+    return part.value if isinstance(part, Derived) else _of_type(payload, name, Tensor)
 
 
 def row_update(payload: Payload, name: str) -> RowUpdate:
     """The row update of that name."""
-    part = payload[name]
-    assert isinstance(part, RowUpdate)
-    return part
+    return _of_type(payload, name, RowUpdate)
 
 
 def table(payload: Payload, name: str) -> Table:
     """The table of that name."""
-    part = payload[name]
-    assert isinstance(part, Table)
-    return part
+    return _of_type(payload, name, Table)
 
 
 def client_bytes(payload: Payload, clients: int) -> Tensor:

@@ -86,6 +86,7 @@ class Simulation:
             with self._timed(report, "training"):
                 payload = method.broadcast(task, self.server, clients)
                 parts, loss = method.train(task, self.store.at(clients), payload, samples, number)
+                check_shape(method, "train", "losses", loss, (len(clients),))
                 if self.privacy is not None:
                     parts = self.privacy.apply(parts, clients.to(self.device), number)
                 received, sent = (client_bytes(arrow, len(clients)) for arrow in (payload, parts))
@@ -140,9 +141,11 @@ class Simulation:
         for part in torch.split(clients, self._most):
             private, payload = self.store.at(part), self.method.broadcast(self.task, self.server, part)
             if view is None:
-                blocks.append(self.method.scores(self.task, private, payload))
+                found = self.method.scores(self.task, private, payload)
             else:
-                blocks.append(self.method.view_scores(self.task, view, private, payload))
+                found = self.method.view_scores(self.task, view, private, payload)
+            check_shape(self.method, "scores", "scores", found, (len(part), self.task.n_items))
+            blocks.append(found)
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
 
     @property
@@ -199,4 +202,13 @@ def check_fits(method: Arrows, private: int, device: torch.device, *, on_disk: b
         raise ConfigError(
             f"{method.name} needs about {needed / 1e9:.1f} GB for its state, but {have / 1e9:.1f} GB are free on "
             f"{device}; lower dim, filter the data, or keep client state on disk (store=disk)."
+        )
+
+
+def check_shape(method: Arrows, arrow: str, what: str, found: Tensor, expected: tuple[int, ...]) -> None:
+    """Refuse what an arrow returned in another shape: every tensor of a client has a leading client axis."""
+    if found.shape != expected:
+        raise TypeError(
+            f"{method.name}: {arrow} returned {what} of shape {list(found.shape)}, not {list(expected)}; "
+            "every client has a row of its own."
         )

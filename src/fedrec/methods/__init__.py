@@ -57,7 +57,10 @@ def find(name: str) -> type[Recommender]:
         found: type[Recommender] = getattr(import_module(module), attribute)
         return found
     if name in _external():
-        loaded: type[Recommender] = _external()[name].load()
+        try:
+            loaded: type[Recommender] = _external()[name].load()
+        except Exception as error:
+            raise ConfigError(f"the method '{name}' of another package cannot be loaded: {error}.") from error
         return loaded
     raise ConfigError(unknown("method", name, names()))
 

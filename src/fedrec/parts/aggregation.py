@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedrec.federation.payload import RowUpdate, Upload, tensor
+from fedrec.federation.payload import RowUpdate, Upload, tensor, touched_rows
 from fedrec.federation.total import Total
 
 Rule = Literal["sum", "uniform", "size", "touched", "change"]
@@ -31,15 +31,8 @@ NetworkRule = Literal["size", "uniform"]
 def add_rows(total: Total, upload: Upload, name: str, rule: Rule, *, norm: ChangeNorm = "l1") -> None:
     """Add a cohort's weighted row changes as ``name``, and what to divide by as ``name.weight``."""
     part = upload.parts[name]
-    if isinstance(part, RowUpdate):
-        valid, n_items = part.valid, part.n_items
-        owner = valid.nonzero()[:, 0]
-        items, values = part.rows[valid].long(), part.values[valid]
-    else:  # every row, as after a privacy stage
-        assert isinstance(part, Tensor)
-        c, n_items, d = part.shape
-        owner = torch.arange(c, device=part.device).repeat_interleave(n_items)
-        items, values = torch.arange(n_items, device=part.device).repeat(c), part.reshape(c * n_items, d)
+    owner, items, values = touched_rows(part)
+    n_items = part.n_items if isinstance(part, RowUpdate) else tensor(upload.parts, name).shape[1]
     if rule == "change":
         factor = _change_size(values, norm)
     elif rule == "size":

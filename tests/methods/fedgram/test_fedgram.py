@@ -8,7 +8,8 @@ from fedrec.federation.privacy import Privacy
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
 from fedrec.methods.central.ease import EASE
-from fedrec.methods.fedgram import FedGram, noise_multiplier, spent_epsilon
+from fedrec.methods.fedgram import FedGram
+from fedrec.methods.fedgram.method import noise_multiplier, spent_epsilon
 from fedrec.testing import MethodSuite
 
 EVERYBODY = torch.arange(40)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -135,10 +134,7 @@ class HeteFedRec(SumMethod):
         """The links of a LightGCN client, [c, m]."""
         if self.config.base != "lightgcn":
             return {}
-        linked = torch.zeros(len(clients), view.n_items, dtype=torch.bool)
-        for row, client in enumerate(clients.tolist()):
-            linked[row, torch.from_numpy(view.positives[client].astype(np.int64))] = True
-        return {"positives": linked}
+        return {"positives": torch.from_numpy(view.own_items(clients.numpy()))}
 
     def blocks(self, task: Task) -> int:
         """Blocks of clients in a global epoch, which is a round of the run."""
