@@ -85,7 +85,7 @@ def test_lists(capsys):
     assert "ml-100k" in run(capsys, "data", "list")[1]
     assert json.loads(run(capsys, "protocols", "--json")[1])["paper"]["leaks"] is True
     sees = {row["name"]: row["sees"] for row in json.loads(run(capsys, "methods", "--json")[1])}
-    assert {name for name, seen in sees.items() if seen == "every upload"} == {"fedem", "gpfedrec", "fedfast"}
+    assert {name for name, seen in sees.items() if "every upload" in seen} == {"fedem", "gpfedrec", "fedfast"}
     assert {name for name, seen in sees.items() if seen == "nothing"} == {"random", "local"}
     assert sees["fedmf"] == "sums only"
     assert sees["ease"] == "all data"
