@@ -49,8 +49,8 @@ def test_the_page_keeps_its_promise_of_length():
 
 def test_every_setting_of_the_page_does_something(honest):
     found = []
-    for scale in (0.0, 1.0):
-        run = fedrec.train(FedBias(lr=0.05, bias_scale=scale), honest, rounds=3, progress=False, device="cpu")
+    for decay in (0.0, 1.0):
+        run = fedrec.train(FedBias(lr=0.05, bias_decay=decay), honest, rounds=3, progress=False, device="cpu")
         found.append(run.test["full"]["ndcg@10"])
     assert found[0] != found[1]
 

@@ -1,4 +1,4 @@
-"""Compiled CPU kernels. Each has a readable torch twin one level up, and a test that both agree.
+"""Compiled CPU kernels. Each has a readable torch reference, and a test that both agree.
 
 Kernels release the GIL and work on a range of clients; ``for_clients`` spreads the ranges over threads. Plain
 threads are used rather than numba's own, whose OpenMP layer aborts a process that forks and whose fallback

@@ -1,1 +1,1 @@
-"""The engine: arrows, rounds, cohorts, client state, privacy stages, checkpoints."""
+"""The engine: recommenders, arrows, and the simulation that runs them over cohorts of clients."""

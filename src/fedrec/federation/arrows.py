@@ -2,7 +2,7 @@
 
     server --broadcast--> clients --train--> clients --upload--> server --step--> server
 
-The engine owns who takes part, cohorts, negatives, randomness, bytes, privacy stages, checkpoints and evaluation. Every
+The engine owns who takes part, cohorts, negatives, randomness, bytes and privacy stages. Every
 tensor of a client has a leading client axis; one client is a batch of one. Arrows are functions of what they are given:
 a method keeps its settings and nothing else, so one object can run any number of federations.
 """

@@ -162,6 +162,8 @@ class Result(Identity):
 
     label: str
     """The method's name and the settings that tell its runs apart in a table."""
+    sees: str
+    """What of the clients' uploads the server saw: nothing, sums only, every upload, or all data."""
     rounds: int
     selected_round: int
     """The round whose test values count, chosen by ``selected_on``."""

@@ -1,1 +1,1 @@
-"""What papers share, written once: scorers, merging, aggregation and privacy stages."""
+"""What at least two methods share: scorers, tables, aggregation, merging, item-item counts."""

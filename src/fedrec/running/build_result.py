@@ -49,6 +49,7 @@ def build_result(
     result = Result(
         **dict(identity),
         label=method.label,
+        sees=method.sees,
         rounds=history.rounds,
         selected_round=best.round,
         model_round=best.round if best.state is not None else history.rounds,

@@ -100,7 +100,7 @@ class FedCIA(SumMethod):
 
     @classmethod
     def kind_for(cls, config: MethodConfig) -> type[Self]:
-        """The spectral variant shares the settings but no arrow, so it is a class of its own."""
+        """The spectral variant shares the settings but hardly an arrow, so it is a class of its own."""
         kind: Any = Spectral if isinstance(config, FedCIAConfig) and config.variant == "gsp" else cls
         chosen: type[Self] = kind
         return chosen
