@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedrec.errors import FedrecError
@@ -72,12 +72,8 @@ class Loop:
         """Tell listeners of the start, and those that were told also of the end, whatever happens."""
         earlier, keeps_best = tuple(self.state.history.lines), self.state.selection.keeps_state
         start = RunStart(self.title, self.rounds, earlier, keeps_best)
-        started: list[Listener] = []
-        try:
+        with ExitStack() as ends:  # each is told of the end, even if another one fails at it
             for listener in self.listeners:
-                started.append(listener)
+                ends.callback(listener.end)
                 listener.start(start)
             yield
-        finally:
-            for listener in reversed(started):
-                listener.end()

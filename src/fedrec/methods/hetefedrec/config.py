@@ -8,10 +8,13 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from fedrec.federation.config import PartialConfig, SampledConfig
-from fedrec.methods.hetefedrec import distillation, models, padding
 from fedrec.parts.merger import MergeSettings
 from fedrec.parts.merging import Mode
 
+Base = Literal["ncf", "lightgcn", "mf"]
+Rule = Literal["sum", "mean", "touched"]
+"""Changes of a table are added up, or averaged over the clients that have its columns, or over those that touched a row."""
+Relation = Literal["cosine", "euclidean"]
 Role = Literal[
     "hetefedrec", "direct", "clustered", "standalone", "all_small", "all_medium", "all_large", "all_large_exclusive"
 ]
@@ -36,7 +39,7 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
 
     mode: Role = "hetefedrec"
     """The method, or one of the paper's baselines."""
-    base: models.Base = "ncf"
+    base: Base = "ncf"
     """Base model."""
     sizes: tuple[int, ...] = (8, 16, 32)
     """Embedding sizes, increasing; any number of them."""
@@ -71,7 +74,7 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     """Step on single gradients of a table that only its client moves (standalone, merging); None: ``lr``."""
     user_optimizer: Literal["sgd", "adam"] = "sgd"
     """How user vectors follow single gradients; Adam keeps its moments on the client."""
-    agg: padding.Rule | None = None
+    agg: Rule | None = None
     """Sum, mean over contributors, or mean over those that touched a row; default sum of gradients, mean of changes."""
     server_optimizer: Literal["sgd", "adam"] = "sgd"
     """The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
@@ -108,7 +111,7 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     reskd_steps: int = Field(1, ge=1)
     reskd_lr: float = Field(0.01, gt=0)
     reskd_optimizer: Literal["sgd", "adam"] = "sgd"
-    relation: distillation.Relation = "cosine"
+    relation: Relation = "cosine"
     """What is compared between items."""
     nested_init: bool = True
     """Tables start as the first columns of one, or independently."""

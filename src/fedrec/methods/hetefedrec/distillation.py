@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fedrec.methods.hetefedrec.config import Relation
 from fedrec.sampling import streams
-
-Relation = Literal["cosine", "euclidean"]
 
 
 def relations(rows: Tensor, kind: Relation) -> Tensor:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedrec.local.fit import Params, lookup
 from fedrec.local.mlp import FlatMLP
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 from fedrec.parts.scorers import shared
-
-Base = Literal["ncf", "lightgcn", "mf"]
 
 
 def predict(user: Tensor, rows: Tensor, theta: Tensor, network: FlatMLP) -> Tensor:
@@ -60,7 +58,7 @@ def propagate(
 class NestedModel:
     """The models of all sizes: what a client of one size trains, and how it scores."""
 
-    def __init__(self, config: Any, *, dual: bool) -> None:
+    def __init__(self, config: HeteFedRecConfig, *, dual: bool) -> None:
         """Read HeteFedRec's settings; with ``dual`` a client trains every smaller model inside its own, too."""
         self.config, self.dual = config, dual
 

@@ -7,15 +7,13 @@ A change of N columns is a change of the widest table with zeros on the right, s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedrec.federation.payload import RowUpdate, Upload
 from fedrec.federation.total import Total
-
-Rule = Literal["sum", "mean", "touched"]
+from fedrec.methods.hetefedrec.config import Rule
 
 
 def add_sized(total: Total, size: int, upload: Upload, name: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrec.methods.hetefedrec import padding
-from fedrec.methods.hetefedrec.config import HeteFedRecConfig
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig, Rule
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Roles:
     """Only the last group uploads; the others train their user vectors."""
     padded: bool
     """Groups share one padded sum, or each has a federation of its own."""
-    rule: padding.Rule
+    rule: Rule
     whole_table: tuple[bool, ...]
     """By size: clients train every row, because decorrelation moves all of them in local epochs."""
     lr_items: float

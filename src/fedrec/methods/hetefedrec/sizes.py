@@ -6,13 +6,13 @@ Every function returns the index of each client's size in ``sizes``, [n] int64; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
 from fedrec.federation.task import Task
+from fedrec.methods.hetefedrec.config import HeteFedRecConfig
 from fedrec.sampling import streams
 
 
@@ -62,7 +62,7 @@ def by_hand(assignment: Sequence[int], sizes: Sequence[int], n: int) -> Tensor:
     return torch.tensor([sizes.index(size) for size in assignment], dtype=torch.int64)
 
 
-def pick(config: Any, task: Task, needs: Sequence[int]) -> Tensor:
+def pick(config: HeteFedRecConfig, task: Task, needs: Sequence[int]) -> Tensor:
     """The sizes that HeteFedRec's settings pick; ``needs`` are the bytes a client of each size holds."""
     c, n = config, task.n_clients
     if c.sizes[-1] > task.n_items:
@@ -74,7 +74,7 @@ def pick(config: Any, task: Task, needs: Sequence[int]) -> Tensor:
     if c.sizing == "interactions":
         return by_interactions(task.counts, c.sizes, c.items_per_column)
     if c.sizing == "assignment":
-        return by_hand(c.assignment, c.sizes, n)
+        return by_hand(c.assignment or (), c.sizes, n)
     stated = torch.as_tensor(c.memory_mb, dtype=torch.float64)
     if stated.dim() and len(stated) != n:
         raise ConfigError(f"memory_mb names {len(stated)} clients of {n}; give one number, or one per client.")
