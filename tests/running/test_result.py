@@ -64,7 +64,7 @@ def test_a_result_with_an_unknown_key_is_refused(run):
     with pytest.raises(ValidationError, match="sideways"):
         Result(**plain, sideways=1)
     (run[1] / "result.json").write_text(json.dumps(plain | {"sideways": 1}))
-    with pytest.raises(FedrecError, match=r"not a complete result \(see sideways\); train again"):
+    with pytest.raises(FedrecError, match=r"not a complete result \(sideways missing or wrong\); train again"):
         read_result(run[1])
 
 

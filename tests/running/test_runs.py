@@ -12,6 +12,7 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
+from fedrec.methods.fedmf import FedMF
 from fedrec.running import checkpoint
 
 COMMAND = [
@@ -189,3 +190,14 @@ def test_the_result_says_which_round_the_model_is_of(small, monkeypatch):
 def test_state_on_disk_needs_the_cpu_and_a_folder(small):
     with pytest.raises(ConfigError, match="run folder"):
         fedrec.train(fedrec.create("fedmf"), small, store="disk", device="cpu", progress=False)
+
+
+def test_a_checkpoint_of_another_shape_is_refused_in_a_sentence(small, tmp_path):
+    fedrec.train(FedMF(epochs=1), small, rounds=2, device="cpu", out=tmp_path, checkpoint_every=1, progress=False)
+    (newest,) = sorted((tmp_path / "checkpoints").iterdir())
+    found = checkpoint.load_newest(tmp_path / "checkpoints")
+    state = {name.replace("server.items", "server.table"): value for name, value in found.tensors["state"].items()}
+    changed = checkpoint.Checkpoint(found.tensors | {"state": state}, found.record)
+    checkpoint.save(tmp_path / "checkpoints", int(newest.name), changed)
+    with pytest.raises(fedrec.FedrecError, match="does not fit this version of the method; choose another run folder"):
+        fedrec.train(FedMF(epochs=1), small, rounds=3, device="cpu", out=tmp_path, resume=True, progress=False)

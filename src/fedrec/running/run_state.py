@@ -48,7 +48,12 @@ class RunState:
             raise FedrecError(
                 f"{folder} holds a run on another split, so it cannot be resumed; choose another run folder."
             )
-        self.trainer.load_state(saved.tensors["state"])
+        try:
+            self.trainer.load_state(saved.tensors["state"])
+        except (KeyError, RuntimeError):  # tensors of other names or shapes
+            raise FedrecError(
+                f"the checkpoint in {folder} does not fit this version of the method; choose another run folder."
+            ) from None
         vars(self.history).update(record["history"])
         if record["best"] is not None:
             results = unpack(saved.tensors["best_results"])

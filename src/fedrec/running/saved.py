@@ -62,7 +62,9 @@ def read_result(folder: str | Path) -> Result:
         return Result.model_validate(_read_object(path))
     except ValidationError as error:
         wrong = sorted({str(found["loc"][0]) for found in error.errors() if found["loc"]})
-        raise FedrecError(f"{path} is not a complete result (see {', '.join(wrong[:3])}); train again.") from None
+        raise FedrecError(
+            f"{path} is not a complete result ({', '.join(wrong[:3])} missing or wrong); train again."
+        ) from None
 
 
 def restore(method: Recommender, split: Split, folder: str | Path, result: Result, device: str = "cpu") -> Run:
