@@ -19,8 +19,9 @@ from fedrec.federation.trainer import Setup
 HERE = Path(__file__).parent
 CASES = json.loads((HERE / "numbers.json").read_text())
 REAL = json.loads((HERE / "numbers_ml_100k.json").read_text())
-SENSITIVE = {"fedrap+elastic": 0.02, "fedncf-ldp": 0.02}
-"""Room where steps are so large, or noise falls on other numbers, that rounding grows."""
+SENSITIVE = {"fedrap+elastic": 0.02, "fedncf-ldp": 0.02, "fedcia": 0.01}
+"""Room where steps are so large, or noise falls on other numbers, that rounding grows: other processors add in another
+order. Changing every initial value by 2e-7 of itself moves fedcia's scores by 2.3e-3, those of most cases by less than 1e-4."""
 
 
 @pytest.fixture(scope="module")

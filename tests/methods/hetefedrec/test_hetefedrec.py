@@ -106,7 +106,8 @@ def test_a_round_is_its_definition(tiny: fedrec.Split) -> None:
     ids=str,
 )
 def test_one_sgd_epoch_is_one_gradient(tiny: fedrec.Split, options: dict[str, Any]) -> None:
-    common = {"sizes": (2, 4, 8), "alpha": 1.0, "lr_theta": 0.02, "lr_user": 0.3, "lr": 0.5, "agg": "sum"} | options
+    # With lr 0.5 three rounds turn rounding into 1e-5, on some processors into more; with 0.1 it stays below 1e-6.
+    common = {"sizes": (2, 4, 8), "alpha": 1.0, "lr_theta": 0.02, "lr_user": 0.3, "lr": 0.1, "agg": "sum"} | options
     gradient = simulate(tiny, 3, **common)
     epochs = simulate(tiny, 3, **common, local="epochs", epochs=1, optimizer="sgd", batch_size=10**6)
     everybody = torch.arange(tiny.data.n_users)
@@ -228,7 +229,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"merge": "elastic"},
     {"merge": "dynamic"},
     {"merge": "none"},
-    {"merge": "elastic", "local": "epochs", "lr": 0.01, "base": "lightgcn", "lr_user": 0.01},
+    # At ten times these rates an initial change of 1e-7 grows to 1e-2 in three rounds, so cohorts could not be compared.
+    {"merge": "elastic", "local": "epochs", "lr": 0.001, "base": "lightgcn", "lr_user": 0.001},
     {"mode": "standalone", "base": "lightgcn", "local": "epochs", "lr": 0.01, "lr_user": 0.01},
     {"sizes": (1, 2, 3, 5, 8), "sizing": "interactions", "items_per_column": 4},
     {"redraw": True},
