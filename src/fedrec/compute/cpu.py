@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedrec.compute.kernel_cache import cached_beside_its_like
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 RANGES_PER_THREAD = 8  # more than one, so that a thread that is done early takes work from the others
@@ -28,11 +30,9 @@ WORTH_A_THREAD = 2e6  # nanoseconds of work; with less, starting a thread costs 
 def compiled(function: Function) -> Function:
     """Compile with numba and keep the machine code on disk, where a place for it can be found."""
     # Sums may be reordered, which vectorising them needs; infinities and NaNs keep their meaning.
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
-    try:
-        kernel: Function = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no writable directory: compile anew in every process
-        kernel = numba.njit(**options)(function)
+    fast = {"contract", "reassoc", "nsz", "arcp"}
+    with cached_beside_its_like() as place:
+        kernel: Function = numba.njit(cache=place, nogil=True, error_model="numpy", fastmath=fast)(function)
     return kernel
 
 
