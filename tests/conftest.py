@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+# ruff: noqa: I001
 import os
 from pathlib import Path
 
+import fedrec  # before torch, so that its threads sleep while they wait
 import numpy as np
 import pytest
 import torch
 
-import fedrec
 from fedrec.data import Interactions
 
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
-
-from rich.console import Console
-from rich.markup import escape
 
 from fedrec.errors import FedrecError
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``fedrec``."""
-    from fedrec.cli.app import app
-
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words == ["--version"]:
+        from importlib.metadata import version
+
         print(version("fedrec"))
         return
+    from fedrec.cli.app import app  # with torch and all, which takes seconds
+
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -26,6 +24,9 @@ def main(arguments: list[str] | None = None) -> None:
     except FedrecError as error:
         if debug:
             raise
+        from rich.console import Console
+        from rich.markup import escape
+
         Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
