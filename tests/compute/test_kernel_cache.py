@@ -19,7 +19,8 @@ from fedrec.compute import kernel_cache
 
 
 def run(package: Path, cache: Path, program: str) -> list[str]:
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "FEDREC_CACHE": str(cache)}
+    paths = os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "FEDREC_CACHE": str(cache)}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.split()

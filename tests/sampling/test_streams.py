@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -156,15 +155,3 @@ def test_cuda_has_the_same_bits():
     assert torch.equal(here, there.cpu())
     orders = streams.epoch_orders(1, 2, clients.cuda(), 3, counts.cuda(), 300)
     assert torch.equal(orders.cpu(), streams.epoch_orders(1, 2, clients, 3, counts, 300))
-
-
-def test_kernels_compile_without_a_place_for_the_cache(monkeypatch):
-    njit = numba.njit
-
-    def no_cache(**options):
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return njit(**options)
-
-    monkeypatch.setattr(numba, "njit", no_cache)
-    assert compiled(lambda x: x + 1)(2) == 3
