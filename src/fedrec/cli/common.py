@@ -45,7 +45,10 @@ def read_data(
         return load(name, data_dir=data_dir), {"name": name}
     path = Path(name)
     if path.exists() or path.suffix or "/" in name:
-        return read_csv(path, **(columns or {})), {"path": str(path.resolve())} | (columns or {})
+        data = read_csv(path, **(columns or {}))
+        for note in data.notes:
+            err.print(note, markup=False, highlight=False, soft_wrap=True)
+        return data, {"path": str(path.resolve())} | (columns or {})
     return load(name, data_dir=data_dir), {"name": name}
 
 

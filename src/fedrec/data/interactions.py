@@ -26,6 +26,8 @@ class Interactions:
     item_ids: Ids
     name: str = "data"
     terms: str = ""
+    notes: tuple[str, ...] = ()
+    """What whoever reads the data should know about how it was read."""
 
     def __post_init__(self) -> None:
         for array in (self.users, self.items, self.ratings, self.timestamps):

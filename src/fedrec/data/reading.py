@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ def read_csv(
     Ids are whole numbers if the entire column is, and else text. Ratings are finite and not negative.
     Timestamps are whole numbers of any unit ("881250949.0" too, but a fraction is refused: cutting it off
     would make up ties). A rating or timestamp column that is empty in every line counts as absent.
+
+    Every line becomes a row or the file is refused. A quoted value may span lines (``notes`` of what comes back
+    says how many rows do) unless they look like rows that a stray quote swallowed.
     """
     source, wanted = str(path), Wanted(user, item, rating, timestamp)
     data = _content(Path(path))
@@ -48,12 +52,13 @@ def read_csv(
     if data.startswith(_PARQUET):
         columns, labels = _arrow_columns(_parquet(data, source), wanted, source)
         return code(columns, lambda row, role: f"{source}, row {row + 1}, column '{labels[role]}'", name, terms)
-    columns, labels, text = read_text(data, wanted, delimiter, header, source)
+    table = read_text(data, wanted, delimiter, header, source)
 
     def where(row: int, role: str) -> str:
-        return f"{source}, line {text.line(row + header)}, column '{labels[role]}'"
+        return f"{source}, line {table.text.line(row + header)}, column '{table.labels[role]}'"
 
-    return code(columns, where, name, terms)
+    notes = (f"{source}: {table.long_rows} rows have values of several lines.",) if table.long_rows else ()
+    return replace(code(table.columns, where, name, terms), notes=notes)
 
 
 def from_frame(

@@ -41,7 +41,7 @@ class Rows:
             raise UnavailableError(f"{archive.name} is not a sound zip archive, {error}") from None
         bodies = [part.split(b"\n", self.header_lines)[-1].rstrip(b"\r\n") for part in parts]
         wanted = Wanted(0, 1, 2, 3 if self.timestamps else None)
-        columns, _, _ = read_text(b"\n".join(bodies), wanted, self.delimiter, False, archive.name)
+        columns = read_text(b"\n".join(bodies), wanted, self.delimiter, False, archive.name).columns
         return self.tidy(columns) if self.tidy else columns
 
 

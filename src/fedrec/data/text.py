@@ -1,10 +1,7 @@
-"""Delimited text as Arrow columns of strings, and the line in which a row stands."""
+"""Delimited text as Arrow columns of strings."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from fedrec.data.columns import Wanted
+from fedrec.data.lines import Expected, require_every_line
+from fedrec.data.rows import Text
 from fedrec.errors import DataError
 
 _DELIMITERS = ("::", "\t", ",", ";", "|", " ")
@@ -23,58 +22,42 @@ _STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c")
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text whose values are parted by one byte; ``quoted`` says whether '"' may wrap a value."""
+class Table:
+    """Columns of strings and names of columns by role, the text they came from, and its rows of several lines."""
 
-    data: bytes
-    delimiter: str
-    quoted: bool
-    source: str
-
-    def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """First line and values of every row that is not blank; slow, for the header and for errors."""
-        lines = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8", newline="")
-        if self.quoted:
-            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        else:
-            reader = csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
-        start = 1
-        try:
-            for row in reader:
-                if row:
-                    yield start, row
-                start = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(f"{self.source}, line {start}: a quote is not closed or out of place ({error}).") from None
-
-    def line(self, index: int) -> int:
-        """Line number of row ``index``, the header being row 0."""
-        return next((line for k, (line, _) in enumerate(self.rows()) if k == index), index + 1)
+    columns: dict[str, Any]
+    labels: dict[str, str]
+    text: Text
+    long_rows: int
 
 
-def read_text(
-    data: bytes, wanted: Wanted, delimiter: str | None, header: bool, source: str
-) -> tuple[dict[str, Any], dict[str, str], Text]:
-    """Columns of strings and names of columns by role, and the text they came from."""
+def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, source: str) -> Table:
+    """The wanted columns of a delimited text, with every row it has."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     delimiter = "\t" if delimiter == "\\t" else delimiter  # as typed in a shell
     if not data.strip():
         raise DataError(f"{source}: the file is empty.")
     text = _parted(data, wanted, delimiter, header, source)
     _require_utf8(text)
-    first, head = next(text.rows())
-    names = [name.strip() for name in head]
+    first = next(text.rows())
+    names = [name.strip() for name in first.values]
     if len(names) < 2:
-        raise DataError(f"{source}, line {first}: {_advice(head[0], delimiter)}.")
-    positions = wanted.positions(names if header else None, len(names), f"{source}, line {first}")
-    table = _parse(text, sorted(positions.values()), len(names))
+        raise DataError(f"{source}, line {first.number}: {_advice(first.values[0], delimiter)}.")
+    positions = wanted.positions(names if header else None, len(names), f"{source}, line {first.number}")
+    table, ragged = _parse(text, sorted(positions.values()))
+    numbers = [k for role, k in positions.items() if role in ("rating", "timestamp") and _is_used(table[f"f{k}"])]
+    expected = Expected(len(names), (positions["user"], positions["item"]), numbers, header)
+    long_rows = require_every_line(text, len(table) + len(ragged), expected)
+    if ragged:
+        place, found = f"{source}, line {text.line(ragged[0][0] - 1)}", ragged[0][1]
+        raise DataError(f"{place}: {found} columns where the first line has {len(names)}; mend or remove it.")
     if header:
         table = table.slice(1)
     if not len(table):
         raise DataError(f"{source}: there is a header but no row below it.")
     columns = {role: pc.utf8_trim_whitespace(table[f"f{k}"]) for role, k in positions.items()}
     labels = {role: names[k] if header else str(k) for role, k in positions.items()}
-    return columns, labels, text
+    return Table(columns, labels, text, long_rows)
 
 
 def _require_utf8(text: Text) -> None:
@@ -116,7 +99,8 @@ def _sniff(data: bytes, wanted: Wanted, header: bool) -> str:
     return max(_DELIMITERS, key=merit)
 
 
-def _parse(text: Text, positions: list[int], width: int) -> Any:
+def _parse(text: Text, positions: list[int]) -> tuple[Any, list[tuple[int, int]]]:
+    """The columns at the given positions; and number and width of every row that is not as wide as the first."""
     ragged: list[tuple[int, int]] = []
 
     def note(row: Any) -> str:
@@ -144,14 +128,12 @@ def _parse(text: Text, positions: list[int], width: int) -> Any:
         )
     except pa.ArrowInvalid as error:
         raise DataError(f"{text.source}: not delimited text ({str(error).splitlines()[0]}).") from None
-    if text.quoted and text.data.count(b'"') % 2:
-        for _ in text.rows():  # an open quote swallows all lines below it without a word
-            pass
-    if ragged:
-        number, found = ragged[0]
-        place = f"{text.source}, line {text.line(number - 1)}"
-        raise DataError(f"{place}: {found} columns where the first line has {width}; mend or remove it.")
-    return table
+    return table, ragged
+
+
+def _is_used(column: Any) -> bool:
+    """Whether a column of numbers has any; one that is empty in every line counts as absent."""
+    return len(column) > 0 and bool(column[-1].as_py().strip())
 
 
 def _advice(line: str, delimiter: str | None) -> str:
