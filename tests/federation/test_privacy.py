@@ -1,7 +1,10 @@
+import json
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import signal, stats
 
 import fedrec
 from fedrec.federation.payload import RowUpdate, Table
@@ -30,22 +33,40 @@ def test_the_clipping_bound_holds_over_all_parts(mechanism, norm):
     assert torch.equal(small["items"], parts["items"].dense())
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "law"), [("laplace", stats.laplace(scale=0.3)), ("gaussian", stats.norm(scale=0.3))]
-)
-def test_the_noise_distribution(mechanism, law):
-    stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=0.3), seed=1)
-    out = stage.apply({"x": torch.zeros(4, 5000)}, torch.arange(4), 3)["x"]
-    assert stats.kstest(out.flatten().numpy(), law.cdf).pvalue > 1e-3
-    assert abs(np.corrcoef(out.numpy())[np.triu_indices(4, 1)]).max() < 0.06, "clients must get independent noise"
+@pytest.mark.parametrize("scale", [0.3, 20.0])
+@pytest.mark.parametrize(("mechanism", "law"), [("laplace", stats.laplace), ("gaussian", stats.norm)])
+def test_the_noise_has_the_stated_law_and_scale(mechanism, law, scale):
+    stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=scale), seed=1)
+    noise = stage.apply({"x": torch.zeros(8, 50_000)}, torch.arange(8), 3)["x"].flatten().double().numpy() / scale
+    assert stats.kstest(noise, law.cdf).pvalue > 1e-3
+    # Of n numbers, the mean absolute value (Laplace) and the mean square (Gaussian) say the scale with these errors.
+    n = len(noise)
+    found, error = (
+        (np.abs(noise).mean(), 1 / np.sqrt(n)) if mechanism == "laplace" else (noise @ noise / n, np.sqrt(2 / n))
+    )
+    assert abs(found - 1) < 4 * error < 0.01
+    assert abs(noise.mean()) < 4 * noise.std() / np.sqrt(n)
 
 
-def test_noise_covers_untouched_rows_and_depends_on_round_and_client():
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_noise_is_independent_between_seeds_rounds_clients_and_parts(mechanism):
+    n, drawn = 20_000, []
+    for seed, round in product((0, 1), (0, 1)):
+        stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=0.3), seed)
+        found = stage.apply({"a": torch.zeros(2, n), "b": torch.zeros(2, n)}, torch.tensor([0, 1]), round)
+        drawn += [found[name][client] for name, client in product(("a", "b"), (0, 1))]
+    correlation = np.corrcoef(torch.stack(drawn).numpy()) - np.eye(16)
+    assert abs(correlation).max() < 5 / np.sqrt(n)
+
+
+def test_noise_covers_untouched_rows_and_is_a_function_of_round_and_client_alone():
     stage = PrivacyStage(Privacy(clip=1.0, scale=0.1), seed=0)
     first = stage.apply({"items": upload()}, torch.tensor([0, 1]), 0)["items"]
     assert bool((first != 0).all()), "noise on touched rows only would show which they are"
-    assert not torch.equal(first, stage.apply({"items": upload()}, torch.tensor([0, 1]), 1)["items"])
     assert torch.equal(first[1:], stage.apply({"items": _second(upload())}, torch.tensor([1]), 0)["items"])
+    zero = PrivacyStage(Privacy(clip=1.0, scale=0), seed=0).apply({"items": upload()}, torch.tensor([0, 1]), 0)["items"]
+    twice = PrivacyStage(Privacy(clip=1.0, scale=0.2), seed=0).apply({"items": upload()}, torch.tensor([0, 1]), 0)
+    torch.testing.assert_close(twice["items"] - zero, 2 * (first - zero))
 
 
 def _second(update):
@@ -128,44 +149,160 @@ def test_private_state_is_never_uploaded_and_scoring_stays_noise_free(small, met
         assert torch.equal(plain.store.at(everybody)[name], noisy.store.at(everybody)[name]), name
 
 
-def test_epsilon_and_words():
+def composed_laplace(once, uploads, delta):
+    """Epsilon at ``delta`` of that many Laplace uploads of cost ``once`` each, from the distribution of the privacy loss.
+
+    On neighbouring inputs the loss of one upload is ``once`` with probability 1/2, ``-once`` with exp(-once)/2, and in
+    between has the density exp((loss - once)/2)/4; losses of several uploads add up.
+    """
+    steps = 2000
+    grid = np.linspace(-once, once, 2 * steps + 1)
+    edges = np.concatenate([[-once], (grid[1:] + grid[:-1]) / 2, [once]])
+    mass = np.diff(np.exp((edges - once) / 2) / 2)
+    mass[[0, -1]] += np.exp(-once) / 2, 1 / 2
+    assert mass.sum() == pytest.approx(1)
+    total = mass
+    for _ in range(uploads - 1):
+        total = signal.fftconvolve(total, mass)
+    losses = np.linspace(-uploads * once, uploads * once, len(total))
+    low, high = 0.0, uploads * once
+    for _ in range(50):
+        middle = (low + high) / 2
+        spent = (total * (1 - np.exp(middle - losses)).clip(min=0)).sum()
+        low, high = (middle, high) if spent > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize(("clip", "scale"), [(1.0, 2.0), (0.5, 2.0), (3.0, 0.25)])
+def test_one_laplace_upload_costs_twice_the_clip_over_the_scale(clip, scale):
+    stage = PrivacyStage(Privacy(clip=clip, scale=scale), seed=0)
+    assert stage.epsilon(1) == 2 * clip / scale
+    assert not stage.spends_delta(1)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-2])
+@pytest.mark.parametrize(("clip", "scale", "uploads"), [(1.0, 2.0, 2), (1.0, 2.0, 5), (0.5, 5.0, 5), (2.0, 40.0, 30)])
+def test_laplace_uploads_compose_as_their_privacy_losses_add_up(clip, scale, uploads, delta):
+    pytest.importorskip("dp_accounting")
+    stage = PrivacyStage(Privacy(clip=clip, scale=scale, delta=delta), seed=0)
+    expected = composed_laplace(2 * clip / scale, uploads, delta)
+    assert stage.epsilon(uploads) == pytest.approx(expected, rel=5e-3, abs=2e-3)
+    assert stage.spends_delta(uploads)
+    assert f"(delta {delta:g})" in stage.words(uploads)
+
+
+def test_large_laplace_budgets_are_plain_sums():
+    stage = PrivacyStage(Privacy(clip=1.0, scale=0.001), seed=0)
+    assert stage.epsilon(3) == pytest.approx(6000)
+    assert not stage.spends_delta(3)
+
+
+def exact_gaussian(noise, delta):
+    """Epsilon at ``delta`` of Gaussian noise, in units of the sensitivity (Balle and Wang, 2018, Theorem 8)."""
+    low, high = 0.0, 1e4
+    for _ in range(100):
+        middle = (low + high) / 2
+        first = stats.norm.logcdf(0.5 / noise - middle * noise)
+        second = middle + stats.norm.logcdf(-0.5 / noise - middle * noise)
+        low, high = (middle, high) if np.exp(first) - np.exp(second) > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize(("clip", "scale", "uploads"), [(1.0, 20.0, 1), (1.0, 20.0, 50), (0.5, 3.0, 7)])
+def test_gaussian_epsilon_lies_between_the_exact_and_the_renyi_bound(clip, scale, uploads, delta):
+    """k uploads with standard deviation s are one of s / sqrt(k); Renyi orders cost a / 2 times the squared inverse."""
+    pytest.importorskip("dp_accounting")
+    noise = scale / (2 * clip) / np.sqrt(uploads)
+    orders = np.concatenate([np.linspace(1.01, 64, 5000), np.arange(65.0, 1000)])
+    bound = orders / 2 / noise**2 + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    found = PrivacyStage(Privacy(mechanism="gaussian", clip=clip, scale=scale, delta=delta), seed=0).epsilon(uploads)
+    assert exact_gaussian(noise, delta) < found < 1.03 * bound.min()
+
+
+def test_words_say_what_a_budget_is_worth():
     stage = PrivacyStage(Privacy(clip=1.0, scale=2.0), seed=0)
-    assert stage.epsilon(1) == pytest.approx(1.0)
-    assert 0 < stage.epsilon(10) <= 10.0
-    assert stage.describe(10)["epsilon_per_round"] == pytest.approx(1.0)
-    assert "locally differentially private" in stage.describe(10)["verdict"]
+    assert stage.epsilon(0) == 0
+    assert stage.words(1) == "epsilon 1"
+    assert stage.describe(10)["epsilon_per_round"] == 1
+    assert stage.describe(10)["epsilon_total"] == stage.epsilon(10)
+    assert stage.describe(10)["most_uploads_of_a_client"] == 10
+    assert "locally differentially private with epsilon" in stage.describe(10)["verdict"]
     many = PrivacyStage(Privacy(clip=1.0, scale=40.0), 0).describe(100)
-    assert many["epsilon_total"] < 5.0
     assert many["spends_delta"]
     assert "delta" in many["verdict"]
-    assert not stage.describe(1)["spends_delta"]
     assert "no meaningful guarantee" in PrivacyStage(Privacy(clip=1.0, scale=0.01), 0).describe(1)["verdict"]
     for useless in (Privacy(clip=None, scale=1.0), Privacy(clip=1.0, scale=0)):
         assert PrivacyStage(useless, 0).epsilon(5) is None
+        assert not PrivacyStage(useless, 0).spends_delta(5)
+        assert PrivacyStage(useless, 0).words(5) == "no privacy guarantee"
         assert "no guarantee" in PrivacyStage(useless, 0).describe(5)["verdict"]
 
 
-def test_gaussian_epsilon_composes_below_the_plain_sum():
-    pytest.importorskip("dp_accounting")
-    stage = PrivacyStage(Privacy(mechanism="gaussian", clip=1.0, scale=20.0), seed=0)
-    assert 0 < stage.epsilon(1) < stage.epsilon(50) < 50 * stage.epsilon(1)
+def test_a_run_reports_what_its_uploads_cost_everywhere(small, capsys, tmp_path):
+    privacy = Privacy(clip=1.0, scale=2.0)
+    fedrec.train(FedMF(epochs=1), small, rounds=3, out=tmp_path / "run", privacy=privacy, device="cpu")
+    said = json.loads((tmp_path / "run" / "result.json").read_text())["privacy"]
+    stage = PrivacyStage(privacy, 0)
+    assert (said["epsilon_per_round"], said["epsilon_total"]) == (1, stage.epsilon(3))
+    assert said["most_uploads_of_a_client"] == 3
+    assert stage.words(3) in capsys.readouterr().err
 
 
-def test_a_run_reports_epsilon_everywhere(small, capsys, tmp_path):
-    run = fedrec.train(
-        FedMF(epochs=1), small, rounds=2, out=tmp_path / "run", privacy=Privacy(clip=1.0, scale=1.0), device="cpu"
-    )
-    assert run.result.privacy.epsilon_total == pytest.approx(run.result.privacy.epsilon_per_round * 2, rel=0.5)
-    assert "epsilon" in capsys.readouterr().err
+def test_the_budget_is_that_of_the_client_that_sent_most(small):
+    method, privacy = FedMF(epochs=1, participation=0.2), Privacy(clip=1.0, scale=2.0)
+    run = fedrec.train(method, small, rounds=5, privacy=privacy, device="cpu", progress=False)
+    task, sent = run.trainer.task, torch.zeros(40)
+    for number in range(5):
+        sent[method.participants(task, {}, number)] += 1
+    most = int(sent.max())
+    assert 1 < most < 5
+    assert run.result.privacy.most_uploads_of_a_client == most
+    assert run.result.privacy.epsilon_total == PrivacyStage(privacy, 0).epsilon(most)
 
 
-def test_uploads_are_counted_per_client(small):
-    run = fedrec.train(
-        FedMF(epochs=1, participation=0.2),
-        small,
-        rounds=5,
-        privacy=Privacy(clip=1.0, scale=1.0),
-        device="cpu",
-        progress=False,
-    )
-    assert 1 <= run.result.privacy.most_uploads_of_a_client < 5
+def test_rounds_without_an_upload_cost_nothing(small):
+    """All forty clients train in every round, four of them send."""
+    simulation = Simulation(FedEM(epochs=1, merge="static", agg_ratio=0.1), small.training)
+    sent = torch.zeros(40)
+    for number in range(4):
+        sent += simulation.server["uploads"]
+        simulation.round(number)
+    assert simulation.most_uploads == sent.max() < 4
+
+
+def test_a_resumed_federation_has_the_same_budget_and_noise(small):
+    def fresh():
+        return Simulation(method, small.training, Setup(privacy=PrivacyStage(Privacy(clip=1.0, scale=0.5), 3)))
+
+    method, everybody = FedMF(epochs=1, participation=0.3), torch.arange(40)
+    whole, first, second = fresh(), fresh(), fresh()
+    for number in range(4):
+        whole.round(number)
+    for number in range(2):
+        first.round(number)
+    second.load_state({name: value.clone() for name, value in first.state().items()})
+    assert second.most_uploads == first.most_uploads > 0
+    for number in (2, 3):
+        second.round(number)
+    assert second.most_uploads == whole.most_uploads > first.most_uploads
+    assert torch.equal(second.scores(everybody), whole.scores(everybody))
+
+
+def test_the_engine_tells_the_stage_the_round_and_the_clients(small):
+    told = []
+
+    class Spy(PrivacyStage):
+        def apply(self, parts, clients, round):
+            told.append((round, clients.tolist()))
+            return super().apply(parts, clients, round)
+
+    method = FedMF(epochs=1, participation=0.3)
+    stage = Spy(Privacy(clip=1.0, scale=0.5), 0)
+    simulation = Simulation(method, small.training, Setup(privacy=stage), cohort_samples=150)
+    for number in range(3):
+        simulation.round(number)
+    assert len(told) > 3, "several cohorts"
+    for number in range(3):
+        who = sorted(client for round, clients in told if round == number for client in clients)
+        assert who == method.participants(simulation.task, {}, number).tolist()
