@@ -236,3 +236,15 @@ def test_tuned_settings_apply_unless_a_variant_is_chosen():
 def test_version(capsys):
     main(["--version"])
     assert capsys.readouterr().out.strip() == "0.1.0"
+
+
+def test_none_is_a_merge_mode_and_a_norm_and_no_value_elsewhere(capsys):
+    words = ("--data", "demo", "--rounds", "1", "--json", "--quiet", "--set", "epochs=1")
+    kept = json.loads(run(capsys, "train", "fedem", "--set", "merge=none", *words)[1])
+    assert (kept["config"]["merge"], kept["label"]) == ("none", "fedem merge=none")
+    assert json.loads(run(capsys, "train", "fedrap", "--set", "norm=none", *words)[1])["config"]["norm"] == "none"
+    assert json.loads(run(capsys, "train", "fedem", "--set", "sim_snap=None", *words)[1])["config"]["sim_snap"] is None
+    assert "unknown merge mode" in run(capsys, "train", "fedem", "--set", "merge=null", *words)[2]
+    code, _, err = run(capsys, "train", "fedem", "--merge", "static", "--set", "merge=elastic", *words)
+    assert code == 2
+    assert "contradict" in err

@@ -64,11 +64,11 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A number, list, true/false or null where the text is one, else the text."""
+    """A number, list, true/false or null where the text is one, else the text; what "none" means the setting knows."""
     try:
-        return json.loads(text.lower() if text.lower() in ("true", "false", "none", "null") else text)
-    except ValueError:
-        return None if text.lower() == "none" else text
+        return json.loads(text.lower() if text.lower() in ("true", "false", "null") else text)
+    except (ValueError, RecursionError):
+        return text.lower() if text.lower() == "none" else text
 
 
 def read_protocol(name: str, settings: list[str]) -> Protocol:

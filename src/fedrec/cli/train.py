@@ -52,7 +52,7 @@ def train_command(
     ] = None,
     merge: Annotated[
         str | None,
-        typer.Option(help="How clients merge the downloaded table: elastic, dynamic, static, replace."),
+        typer.Option(help="How clients merge the downloaded table: elastic, dynamic, static, replace or none."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder for logs, checkpoints, result and model.")
@@ -112,8 +112,9 @@ def train_command(
     else:
         chosen = read_protocol(protocol, protocol_set or [])
     options = parse_settings(settings or [])
-    merge = options.pop("merge", merge)
-    made = create(method, options, protocol=protocol, data=data, merge=None if merge is None else str(merge))
+    if merge is not None and options.get("merge", merge) != merge:
+        raise ConfigError(f"--merge {merge} and --set merge={options['merge']} contradict each other; leave one out.")
+    made = create(method, options, protocol=protocol, data=data, merge=merge)
     named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
     interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
     if split_file is not None:

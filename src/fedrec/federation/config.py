@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from fedrec.errors import ConfigError, unknown
 from fedrec.local.fit import Schedule
+from fedrec.settings import Settings
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(Settings):
     """Hyper-parameters of a method. Rounds, seed and device are options of a run, not of a method."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class SampledConfig(MethodConfig):
@@ -38,8 +37,11 @@ class LearnedConfig(SampledConfig, PartialConfig):
     epochs: int = Field(5, ge=1)
     """Passes over the client's samples per round."""
     batch_size: int = Field(256, ge=1)
+    """Samples per local step."""
     lr: float = Field(0.01, gt=0)
+    """Learning rate."""
     optimizer: Literal["adam", "sgd"] = "adam"
+    """Of local training."""
     init_std: float = Field(0.1, gt=0)
     """Standard deviation of the initial embeddings."""
 

@@ -12,27 +12,26 @@ from functools import lru_cache
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import Payload, Table, change
 from fedrec.sampling import streams
 from fedrec.sampling.streams import Purpose
+from fedrec.settings import Settings
 
 MEANINGLESS = 50.0
 """Above this epsilon a guarantee bounds nothing anybody would call privacy."""
 
 
-class Privacy(BaseModel):
+class Privacy(Settings):
     """Settings of the stage."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     mechanism: Literal["laplace", "gaussian"] = "laplace"
-    clip: float | None = Field(1.0, gt=0, allow_inf_nan=False)
+    clip: float | None = Field(1.0, gt=0)
     """Norm (L1 for Laplace, L2 for Gaussian) a client's change is clipped to; None: no clipping, no guarantee."""
-    scale: float = Field(0.01, ge=0, allow_inf_nan=False)
+    scale: float = Field(0.01, ge=0)
     """Scale of the Laplace noise, or standard deviation of the Gaussian noise, per uploaded number."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Failure probability at which the Gaussian mechanism's epsilon is stated."""

@@ -70,9 +70,17 @@ class Recommender(ABC):
         return " ".join([self.name, *(f"{k}={v}" for k, v in chosen.items() if v != fields[k].default)])
 
     @property
-    def learning_rate(self) -> float | None:
-        """The rate to lower when training diverges, where there is one."""
-        return self.config.lr if isinstance(self.config, LearnedConfig) else None
+    def when_diverged(self) -> str:
+        """What to do when training diverges: lower the rate that is furthest above its default, or else ``lr``."""
+        fields = type(self.config).model_fields
+        rates = {name: getattr(self.config, name) for name in fields if "lr" in name.split("_")}
+        rates = {name: rate for name, rate in rates.items() if rate is not None}
+        if not rates:
+            return "check the settings"
+        usual = {name: fields[name].default or fields["lr"].default for name in rates}
+        raised = {name: max(1.0, rate / usual[name]) for name, rate in rates.items()}
+        name = max(sorted(rates, key=lambda name: name != "lr"), key=raised.__getitem__)
+        return f"lower {name} (now {rates[name]:g})"
 
     @property
     def negatives(self) -> int:

@@ -113,10 +113,10 @@ class Simulation:
             return float("nan")
         clients, loss = torch.cat([c for c, _ in losses]), torch.cat([v for _, v in losses]).cpu()
         if not bool(torch.isfinite(loss).all()):
-            client, rate = int(clients[~torch.isfinite(loss)][0]), self.method.learning_rate
-            advice = f"lower lr (now {rate:g})" if rate else "check the settings"
+            client = int(clients[~torch.isfinite(loss)][0])
             raise FedrecError(
-                f"training diverged in round {round + 1}: the loss of client {client} is not finite; {advice}."
+                f"training diverged in round {round + 1}: the loss of client {client} is not finite; "
+                f"{self.method.when_diverged}."
             )
         return float(loss.double().mean())
 

@@ -79,7 +79,8 @@ def create(
     ``merge`` says how clients merge the item table they download with their own, for any method that downloads one.
     """
     options = dict(settings or {}) | options
-    merge = options.pop("merge", merge)
+    if "merge" in options:
+        merge = str(options.pop("merge"))
     kind = find(name)
     if merge is not None:
         check_merge(merge)

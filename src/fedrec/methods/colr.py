@@ -58,6 +58,7 @@ class CoLRConfig(LearnedConfig):
     l2: float = Field(5e-4, ge=0)
     """Weight (gamma) of the squared norms of the batch's rows and of the user vector in the loss; 0 is off."""
     projection: Projection = "orthogonal"
+    """How the random projection is drawn."""
     keep_projection: bool = False
     """One projection for the whole run instead of a new one every round."""
     upload: Literal["touched", "full"] = "touched"

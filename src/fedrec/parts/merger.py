@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
@@ -28,7 +29,7 @@ from fedrec.sampling.samples import Samples
 OWN, STARTED, ADAPTER = "own_table", "own_table_started", "adapter"
 
 
-class MergeSettings(BaseModel):
+class MergeSettings(MethodConfig):
     """How a client merges the item table it downloads with the one it has."""
 
     merge: Mode = "elastic"

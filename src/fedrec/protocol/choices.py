@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from fedrec.settings import Settings
 
 
-class Choices(BaseModel):
+class Choices(Settings):
     """How data is filtered, split, sampled, ranked and selected. The defaults are the honest protocol."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "honest"
     min_interactions: int = Field(10, ge=1)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.privacy import Privacy
+from fedrec.settings import Settings
 
 
-class RunOptions(BaseModel):
+class RunOptions(Settings):
     """Options of a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     rounds: int | None = Field(None, ge=0)
     """Rounds of training; by default the method's own number."""

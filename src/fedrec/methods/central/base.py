@@ -81,9 +81,9 @@ class CentralTrainer:
         self._ready = None
         loss = float(self.method.epoch(self.model, self.data, self.task, number))
         if loss != loss or abs(loss) == float("inf"):
-            rate = self.method.learning_rate
-            advice = f"lower lr (now {rate:g})" if rate else "check the settings"
-            raise FedrecError(f"training diverged in epoch {number + 1}: the loss is not finite; {advice}.")
+            raise FedrecError(
+                f"training diverged in epoch {number + 1}: the loss is not finite; {self.method.when_diverged}."
+            )
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = {"training": time.perf_counter() - start}

@@ -59,11 +59,6 @@ class LearnedMethod(CentralMethod):
         """How the rows of an epoch are drawn."""
         return "interaction"
 
-    @property
-    def learning_rate(self) -> float:
-        """Adam's."""
-        return self.config.lr
-
     def start(self, data: Observed, task: Task) -> State:
         """Parameters and the empty moments of Adam."""
         state = self.weights(data, task)

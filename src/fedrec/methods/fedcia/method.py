@@ -68,6 +68,7 @@ class FedCIAConfig(LearnedConfig):
     align: Distance = "norm"
     """Distance of E E' to G: the Frobenius norm (code), or the mean squared error (paper)."""
     align_steps: int = Field(100, ge=0)
+    """Steps of the alignment per round."""
     agg_lr: float = Field(0.1, gt=0)
     """Learning rate of the alignment."""
     rank: int | None = Field(256, ge=1)

@@ -83,6 +83,7 @@ class FedEMConfig(MergeSettings, LearnedConfig):
     adapter_epochs: int | None = Field(None, ge=1)  # type: ignore[assignment]
     """Length of the adapter phase; by default ``epochs``."""
     alpha: float = Field(0.9, ge=0)
+    """Weight of similarity beside data in Eq. 13."""
     agg: Literal["both", "mean", "similarity"] = "both"
     """Data weights and similarity (Eq. 13), data weights alone, or similarities divided by their sum."""
     agg_ratio: float = Field(1.0, gt=0, le=1)
@@ -92,12 +93,17 @@ class FedEMConfig(MergeSettings, LearnedConfig):
     train_through_adapter: bool = False
     """Embedding steps look through the adapter (rows are then merged twice), or score p . q directly (Eq. 12)."""
     similarity: alike.Kind = "table"
+    """Of whole tables, of their rows' scores on the first principal component, or the cosine of those scores."""
     distance: alike.Distance = "squared"
+    """Distances of tables enter the similarity squared, or plain as in the released code."""
     sim_snap: float | None = None
     """Similarities above this become 1."""
     pca_sign: alike.Sign = "fixed"
+    """Sign of the principal component: its largest entry is positive, or as the decomposition returns it."""
     weights: alike.Weights = "scaled"
+    """Projection of (p + alpha s) / (1 + alpha) (Eq. 13), or of p + alpha s as in the released code."""
     early_stop_tol: float = Field(0.0, ge=0)
+    """A client's round ends when its running mean loss changes less, relatively; 0: never."""
 
     @property
     def schedule(self) -> Schedule:

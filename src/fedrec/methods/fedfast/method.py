@@ -55,7 +55,7 @@ class FedFastConfig(LearnedConfig):
     participation: float = Field(0.1, gt=0, le=1)
     """Share of clients that train in a round (m_s, rounded up)."""
     clusters: int = Field(20, ge=1)
-    """k."""
+    """Number of clusters (k)."""
     gamma: float = Field(1.0, ge=0)
     """Share of its delegates' mean move that a subordinate makes in the first round."""
     tau: float | None = Field(10.0, gt=0)

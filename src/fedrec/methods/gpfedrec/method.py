@@ -63,8 +63,11 @@ class GPFedRecConfig(LearnedConfig):
     neighbours: graphs.Rule | None = None
     """Who is linked: above gamma times the mean, the k nearest, above a quantile; by default topk for similarity."""
     gamma: float = Field(1.0, ge=0)
+    """Neighbours are nearer than this times the mean of the graph (``neighbours=threshold``)."""
     k: int = Field(10, ge=1)
+    """Number of neighbours (``neighbours=topk``)."""
     quantile: float = Field(0.9, ge=0, lt=1)
+    """Neighbours are above this quantile of the graph (``neighbours=quantile``)."""
     layers: int = Field(1, ge=1)
     """How often tables are passed along the graph (l)."""
     graph_every: int = Field(1, ge=1)

@@ -62,6 +62,7 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     epochs: int = Field(5, ge=1)
     """Local epochs (``local=epochs``)."""
     batch_size: int = Field(256, ge=1)
+    """Samples per local step (``local=epochs``)."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """Of local epochs."""
     lr: float = Field(3.0, gt=0)
@@ -109,8 +110,11 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     reskd_items: float = Field(0.1, gt=0, le=1)
     """Share of the items, redrawn every time."""
     reskd_steps: int = Field(1, ge=1)
+    """Steps of one distillation."""
     reskd_lr: float = Field(0.01, gt=0)
+    """Learning rate of distillation."""
     reskd_optimizer: Literal["sgd", "adam"] = "sgd"
+    """Of distillation."""
     relation: Relation = "cosine"
     """What is compared between items."""
     nested_init: bool = True

@@ -71,11 +71,6 @@ class HeteFedRec(SumMethod):
         self.own = OwnTables(self.config, self.model, self.roles.trains)
         self.server_work = NestedServer(self.config, self.roles, self.model)
 
-    @property
-    def learning_rate(self) -> float:
-        """The step of item tables."""
-        return self.config.lr
-
     def groups(self, task: Task) -> Tensor:
         """The group (index of its size in ``sizes``) of every client; the same in all modes."""
         needs = [self.model_bytes(size, task.n_items) for size in range(len(self.config.sizes))]
