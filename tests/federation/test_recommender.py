@@ -32,7 +32,7 @@ def test_a_result_says_what_the_server_saw(small, name, settings, sees):
         ("fedmf", {"lr": 0.5}, "lower lr (now 0.5)"),
         ("fedmf", {"lr": 0.5, "merge": "elastic", "adapter_lr": 1e6}, "lower adapter_lr (now 1e+06)"),
         ("fedem", {"lr": 0.001}, "lower lr (now 0.001)"),
-        ("fedrap", {"lr_args": 1e9}, "lower lr_args (now 1e+09)"),
+        ("fedrap", {"lr_args": 1e9, "l2": 0}, "lower lr_args (now 1e+09)"),
         ("hetefedrec", {"lr_own": 1e9}, "lower lr_own (now 1e+09)"),
         ("mf", {"lr": 3.0}, "lower lr (now 3)"),
         ("ease", {}, "check the settings"),
