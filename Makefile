@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow lint types schema bench clean
+.PHONY: help setup quickstart test test-slow lint audit types coverage mutants schema bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,13 +27,26 @@ test: lint types ## Run ruff, mypy (strict) and the tests
 test-slow: $(STAMP) ## Run the long checks
 	$(BIN)/python -m pytest -m slow
 
-lint: $(STAMP) ## Run ruff, and check that imports point one way
+lint: $(STAMP) ## Run ruff, check that imports point one way, audit dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python tests/audit_dependencies.py
+
+audit: $(STAMP) ## Ask the package index for known vulnerabilities of dependencies (part of lint)
+	@$(BIN)/python tests/audit_dependencies.py
 
 types: $(STAMP) ## Run mypy, strict on src
 	$(BIN)/mypy
+
+coverage: $(STAMP) ## Run the tests and show what they do not reach (branches too; no GPU files)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+mutants: $(STAMP) ## Change the code in thousands of places and count what the tests notice (PACKAGE=evaluation: only there)
+	nice $(BIN)/python tests/mutants.py $(PACKAGE)
 
 schema: $(STAMP) ## Write docs/result.schema.json anew
 	$(BIN)/python -c "from fedrec.federation.result import result_schema as s; print(s(), end='')" > docs/result.schema.json
@@ -42,4 +55,4 @@ bench: $(STAMP) ## Measure speed
 	$(BIN)/fedrec bench
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build dist src/*.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* build dist src/*.egg-info

@@ -13,6 +13,8 @@ def test_quintiles_by_hand():
 
 def test_equal_counts_are_split_by_client_number():
     assert sparsity_groups([7] * 6, groups=3).tolist() == [1, 1, 2, 2, 3, 3]
+    assert sparsity_groups([8, 7] * 50, groups=4).tolist() == [3, 1] * 25 + [4, 2] * 25
+    assert sparsity_groups([5, 6, 7], groups=1).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("clients", [5, 7, 943, 6040])
@@ -58,3 +60,10 @@ def test_items_outside_the_data_set_are_refused():
     for measure in (coverage, gini):
         with pytest.raises(DataError, match="beyond the 3"):
             measure(torch.tensor([[3]]), 3)
+        with pytest.raises(DataError, match="beyond the 0"):
+            measure(torch.tensor([[-1]]), 0)
+
+
+def test_a_catalogue_of_one_item():
+    assert coverage(torch.tensor([[0], [0]]), 1) == 1
+    assert gini(torch.tensor([[0], [0]]), 1) == 0

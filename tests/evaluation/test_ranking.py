@@ -107,6 +107,7 @@ def test_top_items_by_hand():
     assert top_items(scores, None, 2).tolist() == [[1, 3], [0, 1]]
     masked = torch.tensor([[False, True, False, False], [True, True, True, False]])
     assert top_items(scores, masked, 2).tolist() == [[3, 2], [3, -1]]
+    assert top_items(scores, None, 4).tolist() == [[1, 3, 2, 0], [0, 1, 2, 3]]  # the whole catalogue
     assert top_items(scores, masked, 6).tolist() == [[3, 2, 0, -1, -1, -1], [3, -1, -1, -1, -1, -1]]
 
 

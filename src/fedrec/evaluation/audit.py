@@ -43,7 +43,8 @@ def audit(
         for number, evaluation in counting_scorer(split, sorted(set(rounds)), progress=progress):
             found[str(number)] = {kind: values for kind, values in evaluation.means().items() if values}
         last = found[str(max(rounds))]
-        report[choice.name] = {
+        name = choice.name if choice.name not in report else f"{choice.name} ({len(report) + 1})"
+        report[name] = {
             "leaks": choice.leaks,
             "why": list(choice.leak_reasons),
             "chance": chance(split),

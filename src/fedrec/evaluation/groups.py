@@ -44,8 +44,8 @@ def by_group(values: ArrayLike, groups: ArrayLike) -> list[GroupMean]:
         raise DataError(f"values {value.shape} and groups {group.shape} differ in shape; pass one of each per client")
     known = ~np.isnan(value)
     labels, member = np.unique(group[known], return_inverse=True)
-    sizes = np.bincount(member, minlength=len(labels))
-    sums = np.bincount(member, weights=value[known], minlength=len(labels))
+    sizes = np.bincount(member)
+    sums = np.bincount(member, weights=value[known])
     return [
         GroupMean(int(label), int(size), float(total / size))
         for label, size, total in zip(labels, sizes, sums, strict=True)

@@ -74,7 +74,7 @@ def holm(pvalues: Iterable[float]) -> NDArray[np.float64]:
     p = np.asarray(list(pvalues), np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise DataError("p-values must lie between 0 and 1; check the test that produced them")
-    order = np.argsort(p, kind="stable")
+    order = np.argsort(p)
     corrected = np.empty_like(p)
     corrected[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     return corrected.clip(max=1.0)
