@@ -28,9 +28,9 @@ class TestCoLR(MethodSuite):
 
 class TestFullUpload(MethodSuite):
     method = CoLR
-    options = {"upload": "full", "rank": 2, "projection": "gaussian", "optimizer": "adam", "lr": 0.02}
-    rounds = 3
-    floor = 0.05
+    options = {"upload": "full", "rank": 2, "projection": "gaussian", "optimizer": "adam", "lr": 0.05}
+    rounds = 5
+    floor = 0.2
 
 
 @pytest.fixture(scope="module")

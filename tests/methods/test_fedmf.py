@@ -16,7 +16,7 @@ class TestFedMF(MethodSuite):
 class TestLocal(MethodSuite):
     method = Local
     options = {"lr": 0.1, "init_std": 1.0}
-    floor = 0.05
+    at_chance = "a client's own items say nothing of items it never touched"
 
 
 def test_gradient_sum_is_centralised_gradient_descent(small):
@@ -57,7 +57,7 @@ def test_local_training_stays_at_chance_under_the_honest_protocol(honest, paper)
         method = Local(lr=0.1, init_std=1.0, epochs=5, common_init=True)
         run = fedrec.train(method, split, rounds=40, evaluate_every=40, progress=False, device="cpu")
         found[split.protocol.name] = run.result.final.test.sampled["hr@10"]
-    assert found["honest"] < 0.2
+    assert found["honest"] < 0.15
     assert found["paper"] > 0.6
 
 

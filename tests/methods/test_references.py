@@ -18,7 +18,7 @@ class TestPopularity(MethodSuite):
 class TestRandom(MethodSuite):
     method = Random
     rounds = 0
-    floor = 0.05
+    at_chance = "random scores"
 
 
 def test_popularity_counts_training_rows_only(honest):

@@ -13,16 +13,16 @@ from fedrec.testing import MethodSuite
 
 class TestPaperVariant(MethodSuite):
     method = FedEM
-    options = {"epochs": 3}
-    rounds = 5
-    floor = 0.05
+    options = {"epochs": 3, "lr": 0.05, "init_std": 0.01, "adapter_lr": 0.001, "adapter_epochs": 1}
+    rounds = 10
+    floor = 0.22
 
 
 class TestCodeVariant(MethodSuite):
     method = FedEM
-    options = {"epochs": 3, "variant": "code", "agg_ratio": 0.4}
-    rounds = 5
-    floor = 0.05
+    options = {"epochs": 2, "lr": 0.02, "init_std": 0.05, "variant": "code", "agg_ratio": 0.8, "alpha": 0.1}
+    rounds = 10
+    floor = 0.19
 
 
 SHORT = {"epochs": 2, "lr": 0.05}
