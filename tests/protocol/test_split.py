@@ -57,6 +57,15 @@ def test_tie_rules(ties, expected):
     assert split.data.item_ids[split.test.items[0][0]] == expected
 
 
+def test_times_as_far_apart_as_whole_numbers_go():
+    far = 2**63 - 1
+    rows = [(u, i, i - far if i < 6 else far - 20 + i) for u in range(3) for i in range(12)]
+    split = fedrec.HONEST.with_options(candidates=0).split(table(rows[::-1]))
+    for u in range(3):
+        assert split.data.item_ids[split.test.items[u][0]] == 11
+        assert [split.data.item_ids[k] for k in split.training.positives[u]] == list(range(10))
+
+
 def test_untimed_rules():
     rows = [(u, (7 * i + u) % 40, 0) for u in range(5) for i in range(12)]
     data = table(rows, timed=False)

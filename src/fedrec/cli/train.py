@@ -23,6 +23,7 @@ from fedrec.cli.common import (
     read_data,
     read_protocol,
 )
+from fedrec.cli.splitting import split_data
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy
@@ -121,7 +122,7 @@ def train_command(
         split = given_split(interactions, split_file, chosen, seed)
         source["split_file"] = str(split_file.resolve())
     else:
-        split = chosen.split(interactions, seed)
+        split = split_data(chosen, interactions, seed, quiet)
     if chosen.leaks and not quiet:
         err.print(
             f"[yellow]protocol '{chosen.name}' leaks: {'; '.join(chosen.leak_reasons)}.[/yellow]",

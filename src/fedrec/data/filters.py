@@ -72,10 +72,21 @@ def _pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _earliest_of_pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    pairs = _pairs(data, rows)
+    ordered = np.sort(pairs)
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(repeated):
+        return rows
+    # Only rows of repeated pairs, usually few, are put into the order of time.
+    near = np.minimum(np.searchsorted(repeated, pairs), len(repeated) - 1)
+    again = np.flatnonzero(repeated[near] == pairs)
     if data.timestamps is not None:
-        rows = rows[np.argsort(data.timestamps[rows], kind="stable")]
-    _, first = np.unique(_pairs(data, rows), return_index=True)
-    return np.sort(rows[first])
+        again = again[np.argsort(data.timestamps[rows[again]], kind="stable")]
+    _, first = np.unique(pairs[again], return_index=True)
+    kept = np.ones(len(rows), np.bool_)
+    kept[again] = False
+    kept[again[first]] = True
+    return rows[kept]
 
 
 def take(data: Interactions, rows: NDArray[np.int64]) -> Interactions:
@@ -88,8 +99,10 @@ def take(data: Interactions, rows: NDArray[np.int64]) -> Interactions:
 
 
 def _recode(codes: NDArray[np.int32], ids: Ids) -> tuple[NDArray[np.int32], Ids]:
-    old, first = np.unique(codes, return_index=True)
-    old = old[np.argsort(first)]
+    first = np.full(len(ids), -1)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of repeated places the last assignment stays
+    old = np.flatnonzero(first >= 0)
+    old = old[np.argsort(first[old])]
     new = np.empty(len(ids), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     kept: Any = tuple(ids[code] for code in old.tolist())

@@ -35,10 +35,19 @@ def time_order(data: Interactions, protocol: Choices, seed: int) -> NDArray[np.i
     else:
         time = data.items.astype(np.int64) if protocol.untimed == "item" else np.zeros(len(data), np.int64)
     if protocol.ties == "item_id":
-        tie = canonical(data.item_ids)[data.items]
-    else:
-        tie = -position if protocol.ties == "first" and timed else position
-    return np.lexsort((tie, time, data.users))
+        return np.lexsort((canonical(data.item_ids)[data.items], time, data.users))
+    if protocol.ties == "first" and timed:
+        return len(data) - 1 - _by_user_and_time(data.users[::-1], time[::-1])
+    return _by_user_and_time(data.users, time)
+
+
+def _by_user_and_time(users: NDArray[np.int32], time: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows by user and time, equal ones in the order given."""
+    first, last = int(time.min()), int(time.max())
+    span = last - first + 1
+    if span * (int(users.max()) + 1) < 2**63:  # one sort of one number per row, where that number fits
+        return np.argsort(users * np.int64(span) + (time - first), kind="stable")
+    return np.lexsort((time, users))
 
 
 def parts(data: Interactions, protocol: Choices, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from fedrec.data.interactions import Interactions
 from fedrec.errors import ConfigError, unknown
 from fedrec.protocol.choices import Choices
-from fedrec.protocol.split import Split, make_split
+from fedrec.protocol.split import Progress, Split, make_split
 
 
 class Protocol(Choices):
@@ -26,6 +26,9 @@ class Protocol(Choices):
             option = ".".join(str(part) for part in first["loc"]) or "protocol"
             raise ConfigError(f"protocol option {option}: {first['msg']}.") from None
 
-    def split(self, interactions: Interactions, seed: int = 0) -> Split:
-        """Filter and split ``interactions``; the same input and seed give the same split everywhere."""
-        return make_split(interactions, self, seed)
+    def split(self, interactions: Interactions, seed: int = 0, progress: Progress | None = None) -> Split:
+        """Filter and split ``interactions``; the same input and seed give the same split everywhere.
+
+        ``progress(what, done, total)`` is called now and then: ten million rows take a while.
+        """
+        return make_split(interactions, self, seed, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,20 +57,36 @@ class Split:
         )
 
 
-def make_split(interactions: Interactions, protocol: Choices, seed: int = 0) -> Split:
+Progress = Callable[[str, int, int], None]
+"""Told what a split is doing, and how much of how much is done."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, progress: Progress | None = None) -> Split:
     """Filter ``interactions`` and hold out what ``protocol`` says."""
+    tell = progress or _silent
+    tell("filtering rows", 0, 1)
     data = filter_interactions(
         interactions,
         min_per_user=protocol.min_interactions,
         duplicates=protocol.duplicates,
         positive_only=True,
     )
+    tell("holding out rows", 0, 1)
     order, part = parts(data, protocol, seed)
-    return assemble(data, order, part, protocol, seed)
+    return assemble(data, order, part, protocol, seed, tell)
 
 
 def assemble(
-    data: Interactions, order: NDArray[np.int64], part: NDArray[np.int8], protocol: Choices, seed: int
+    data: Interactions,
+    order: NDArray[np.int64],
+    part: NDArray[np.int8],
+    protocol: Choices,
+    seed: int,
+    tell: Progress = _silent,
 ) -> Split:
     """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``."""
     users, items = data.users[order], data.items[order]
@@ -94,6 +111,7 @@ def assemble(
             seed=seed,
             user_rank=ranks[0],
             item_rank=ranks[1],
+            progress=partial(tell, "drawing candidates"),
         )
         first = draw(seen, stream=2)
         if rule == "disjoint":
@@ -101,7 +119,9 @@ def assemble(
             both = np.concatenate([seen.owners, owners]), np.concatenate([seen.values, first.ravel()])
             taken = Ragged.build(*both, data.n_users)
         drawn = [first, first if rule == "shared" else draw(taken, stream=3)]
+    tell("hashing the split", 0, 1)
     digest = _hash(data, protocol, seed, ranks, (train, validation, test), drawn)
+    tell("hashing the split", 1, 1)
     return Split(protocol, seed, data, view, HeldOut(validation, drawn[0]), HeldOut(test, drawn[1]), digest)
 
 
@@ -110,7 +130,8 @@ def _pairs(lists: Ragged, n_items: int) -> NDArray[np.int64]:
 
 
 def _distinct(lists: Ragged, n_items: int) -> Ragged:
-    pairs = np.unique(_pairs(lists, n_items))
+    pairs = np.sort(_pairs(lists, n_items))  # np.unique hashes, which takes many times as long
+    pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
     return Ragged.build(pairs // n_items, pairs % n_items, len(lists))
 
 
