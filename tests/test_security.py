@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,9 @@ def dangers(source):
             name = ast.unparse(node.func)
             found += [name] * (name in CALLS or name.rsplit(".")[-1] in METHODS)
             allowed = [key for key in node.keywords if key.arg in ("shell", "allow_pickle")]
-            found += [f"{key.arg}=" for key in allowed if not (isinstance(key.value, ast.Constant) and not key.value.value)]
+            found += [
+                f"{key.arg}=" for key in allowed if not (isinstance(key.value, ast.Constant) and not key.value.value)
+            ]
     return found
 
 
@@ -148,15 +151,6 @@ def finished(small, tmp_path_factory):
     return folder / "whole", folder / "half"
 
 
-def plant(folder, target, content):
-    """Replace every file of a kind by a bomb; returns how many there were."""
-    shutil.copytree(folder, target)
-    files = [path for path in target.rglob("*") if path.is_file() and path.suffix in (".safetensors", ".json")]
-    for path in files:
-        path.write_bytes(content)
-    return files
-
-
 def test_the_runs_are_read_where_nothing_is_planted(finished, small, tmp_path):
     assert fedrec.load_run(finished[0], data=small.data).result.rounds == 3
     shutil.copytree(finished[1], tmp_path / "run")
@@ -186,22 +180,24 @@ def test_a_pickle_in_place_of_any_file_of_a_finished_run_is_refused(finished, sm
         assert not trace.exists()
 
 
+def resume(folder, split):
+    with suppress(FedrecError):  # passed over or refused, as long as nothing runs
+        fedrec.train(FedMF(), split, rounds=3, checkpoint_every=2, out=folder, resume=True)
+
+
 @pytest.mark.parametrize("form", FORMATS)
-def test_pickles_in_place_of_checkpoints_are_passed_over_or_refused(finished, small, tmp_path, trace, form):
-    files = [path for path in plant(finished[1], tmp_path / "run", form(Bomb(trace))) if "checkpoints" in path.parts]
+def test_pickles_in_place_of_checkpoints_leave_no_trace(finished, small, tmp_path, trace, form):
+    shutil.copytree(finished[1], tmp_path / "run")
+    files = [path for path in (tmp_path / "run" / "checkpoints").rglob("*") if path.is_file()]
     assert len(files) > 1
-    whole = (finished[1] / "run.json").read_bytes()
-    for path in tmp_path.glob("run/*.json"):
-        path.write_bytes(whole if path.name == "run.json" else path.read_bytes())
-    try:
-        fedrec.train(FedMF(), small, rounds=3, checkpoint_every=2, out=tmp_path / "run", resume=True)
-    except FedrecError as error:
-        assert "\n" not in str(error)
+    for path in files:
+        path.write_bytes(form(Bomb(trace)))
+    resume(tmp_path / "run", small)
     assert not trace.exists()
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_pickle_with_a_right_checksum_is_refused_too(finished, small, tmp_path, trace, form):
+def test_a_pickle_with_a_right_checksum_leaves_no_trace_either(finished, small, tmp_path, trace, form):
     shutil.copytree(finished[1], tmp_path / "run")
     content = form(Bomb(trace))
     for note in tmp_path.rglob("checkpoint.json"):
@@ -210,10 +206,7 @@ def test_a_pickle_with_a_right_checksum_is_refused_too(finished, small, tmp_path
             (note.parent / name).write_bytes(content)
             known["files"][name] = [len(content), zlib.crc32(content)]
         note.write_text(json.dumps(known))
-    try:
-        fedrec.train(FedMF(), small, rounds=3, checkpoint_every=2, out=tmp_path / "run", resume=True)
-    except FedrecError as error:
-        assert "\n" not in str(error)
+    resume(tmp_path / "run", small)
     assert not trace.exists()
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from fedrec.data import download
 from fedrec.data.catalogue import Entry
 from fedrec.data.download import UnavailableError, fetch
 from fedrec.data.loading import find
@@ -27,15 +28,20 @@ LINES = "9\t5\t3\t30\n7\t5\t4\t10\n9\t6\t5\t20\n"
 CACHED = "user,item,rating,timestamp\n9,5,3,30\n7,5,4,10\n9,6,5,20\n"
 
 
-def zipped(files):
+def zipped(files, how=zipfile.ZIP_STORED):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", how) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
 
 
 ARCHIVE = zipped({"toy/README": "read me", "toy/u.data": LINES})
+ODD = {
+    "/large.zip": zipped({"toy/u.data": LINES, "toy/more": os.urandom(5000)}),
+    "/bomb.zip": zipped({"toy/u.data": LINES * 1000}, zipfile.ZIP_DEFLATED),
+    "/paths.zip": zipped({"../../escaped": "x", "/escaped": "x", "../toy/u.data": LINES}),
+}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -60,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.files = {"/toy.zip": ARCHIVE, "/short.zip": ARCHIVE, "/broken.zip": ARCHIVE[:-30]}
+        running.files = {"/toy.zip": ARCHIVE, "/short.zip": ARCHIVE, "/broken.zip": ARCHIVE[:-30]} | ODD
         running.closing = threading.Event()
         thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
@@ -132,6 +138,23 @@ def test_not_found(server, cache):
 def test_broken_archive_and_missing_member(server, cache):
     assert_refused(toy(official(f"{server}/broken.zip")), cache, "broken.zip is not a sound zip archive")
     assert_refused(toy(Official(f"{server}/toy.zip", Rows(("x.dat",)))), cache, "toy.zip has no file x.dat")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("large", "large.zip is larger than 3,000 bytes"), ("bomb", "toy/u.data unpacks to more than 3,000 bytes")],
+)
+def test_what_is_larger_than_any_data_set_is_left(server, cache, monkeypatch, name, reason):
+    assert len(ODD["/bomb.zip"]) < 3000
+    monkeypatch.setattr(download, "MOST_BYTES", 3000)
+    assert_refused(toy(official(f"{server}/{name}.zip")), cache, reason)
+
+
+def test_names_in_an_archive_are_no_paths(server, cache, tmp_path):
+    find(toy(official(f"{server}/paths.zip")))
+    assert content(cache) == CACHED
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["ratings.csv.gz"]
+    assert not list(tmp_path.parent.glob("**/escaped"))
 
 
 def test_other_counts(server, cache):

