@@ -152,7 +152,7 @@ def finished(small, tmp_path_factory):
 
 
 def test_the_runs_are_read_where_nothing_is_planted(finished, small, tmp_path):
-    assert fedrec.load_run(finished[0], data=small.data).result.rounds == 3
+    assert fedrec.load_run(finished[0]).result.rounds == 3
     shutil.copytree(finished[1], tmp_path / "run")
     lines = []
 
@@ -168,14 +168,14 @@ def test_the_runs_are_read_where_nothing_is_planted(finished, small, tmp_path):
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_pickle_in_place_of_any_file_of_a_finished_run_is_refused(finished, small, tmp_path, trace, form):
     names = sorted(path.relative_to(finished[0]) for path in finished[0].rglob("*.safetensors"))
-    assert Path("model.safetensors") in names
+    assert Path("model/server.safetensors") in names
     for number, name in enumerate([*names, Path("result.json")]):
         target = tmp_path / str(number)
         shutil.copytree(finished[0], target)
         (target / name).write_bytes(form(Bomb(trace)))
         if name.parts[0] != "checkpoints":  # a finished run is not read from its checkpoints
             with pytest.raises(FedrecError) as caught:
-                fedrec.load_run(target, data=small.data)
+                fedrec.load_run(target)
             assert "\n" not in str(caught.value)
         assert not trace.exists()
 

@@ -32,6 +32,7 @@ from fedrec.federation.total import Total
 from fedrec.federation.trainer import Setup
 from fedrec.parts.merged_method import MergedMethod, merged
 from fedrec.parts.table_method import TableMethod
+from fedrec.running.saved import read_result, restore
 from fedrec.running.training import train
 
 CHANCE = 0.1
@@ -297,12 +298,9 @@ class MethodSuite:
     def test_save_and_load(self, tiny: fedrec.Split, tmp_path: Any) -> None:
         run = train(self.make(), tiny, rounds=2, device="cpu", progress=False)
         run.save(tmp_path)
-        trainer = self.trainer(tiny)
-        from safetensors.torch import load_file
-
-        trainer.load_state(load_file(tmp_path / "model.safetensors"))
-        everybody = torch.arange(tiny.data.n_users)
-        assert torch.equal(trainer.scores(everybody), run.trainer.scores(everybody))
+        again, everybody = restore(self.make(), tmp_path, read_result(tmp_path)), torch.arange(tiny.data.n_users)
+        assert torch.equal(again.trainer.scores(everybody), run.trainer.scores(everybody))
+        assert again.split.hash == tiny.hash
 
     def test_training_lifts_it_above_the_floor(self, demo_split: fedrec.Split) -> None:
         trainer = self.trainer(demo_split)

@@ -188,8 +188,13 @@ def test_folders_that_cannot_be_used(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("model.safetensors", None),
-        ("model.safetensors", b"short"),
+        ("model/server.safetensors", None),
+        ("model/server.safetensors", b"short"),
+        ("private/clients.safetensors", None),
+        ("private/split.safetensors", b"short"),
+        ("private/users.json", b"{}"),
+        ("model/items.json", None),
+        ("manifest.json", b"[]"),
         ("per_client.safetensors", None),
         ("result.json", b"{}"),
         ("result.json", b"[]"),

@@ -150,7 +150,7 @@ def test_settings_lie_beside_the_methods_and_come_back(small: fedrec.Split, tmp_
     assert again.config == method.config
     run = fedrec.train(method, small, rounds=1, device="cpu", progress=False)
     run.save(tmp_path)
-    loaded = fedrec.load_run(tmp_path, data=small.data)
+    loaded = fedrec.load_run(tmp_path)
     assert torch.equal(loaded.trainer.scores(EVERYBODY), run.trainer.scores(EVERYBODY))
 
 

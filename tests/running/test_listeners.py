@@ -46,9 +46,11 @@ def test_they_are_called_in_order(small, tmp_path):
         "start 0/6", "round 1", "round 2 evaluated", "checkpoint 2", "round 3", "round 4 evaluated", "checkpoint 4",
         "round 5", "round 6 evaluated", "end",
     ]  # fmt: skip
+    ear = Ear(fail_at=5)
+    with pytest.raises(RuntimeError, match="enough"):
+        train(small, ear, rounds=6, out=tmp_path / "cut", checkpoint_every=2)
     ear = Ear()
-    (tmp_path / "run" / "result.json").unlink()
-    train(small, ear, rounds=6, out=tmp_path / "run", resume=True)
+    train(small, ear, rounds=6, out=tmp_path / "cut", resume=True)
     assert ear.heard == ["start 4/6", "round 5", "round 6 evaluated", "end"]
 
 

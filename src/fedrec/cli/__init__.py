@@ -11,9 +11,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``fedrec``."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words == ["--version"]:
-        from importlib.metadata import version
+        from fedrec.version import installed_version
 
-        print(version("fedrec"))
+        print(installed_version())
         return
     from fedrec.cli.app import app  # with torch and all, which takes seconds
 

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fedrec.api import load_run
-from fedrec.cli.common import DataDirOption, JsonOption, RunFolder, out, print_json
+from fedrec.cli.common import JsonOption, RunFolder, out, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -20,11 +20,10 @@ def recommend(
     run: RunFolder,
     user: Annotated[str, typer.Option(help="Original id of a user.")],
     k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the best new items for one user of a trained run."""
-    found = load_run(run, data_dir=data_dir).recommend(user, k)
+    found = load_run(run).recommend(user, k)
     if as_json:
         print_json({"user": user, "items": [{"item": item, "score": score} for item, score in found]})
         return

@@ -69,6 +69,9 @@ def train_command(
     checkpoint_every: Annotated[
         int, typer.Option(help="Write a checkpoint every so many rounds (needs --out).", min=0)
     ] = DEFAULTS.checkpoint_every,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Keep them when the run ends, so that rounds can be added later.")
+    ] = DEFAULTS.keep_checkpoints,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = DEFAULTS.resume,
     store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = DEFAULTS.store,
     ldp: Annotated[str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")] = None,
@@ -99,6 +102,7 @@ def train_command(
             "out": out,
             "evaluate_every": evaluate_every,
             "checkpoint_every": checkpoint_every,
+            "keep_checkpoints": keep_checkpoints,
             "resume": resume,
             "progress": not quiet,
             "privacy": _privacy(ldp, ldp_clip, ldp_scale, ldp_delta),

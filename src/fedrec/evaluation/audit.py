@@ -8,6 +8,7 @@ items that are never drawn, and counting finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -75,10 +76,7 @@ def counting_scorer(
 
 def chance(split: Split) -> dict[str, float]:
     """What random scores get, from the protocol's own tie rule on constant scores with ties averaged."""
-    honest_ties = Split(
-        split.protocol.model_copy(update={"rank_ties": "expected"}),
-        split.seed, split.data, split.training, split.validation, split.test, split.hash,
-    )  # fmt: skip
+    honest_ties = replace(split, protocol=split.protocol.model_copy(update={"rank_ties": "expected"}))
     constant: Callable[[Tensor], Tensor] = lambda clients: torch.zeros(len(clients), split.data.n_items)  # noqa: E731
     means = Evaluator(honest_ties).evaluate(constant, "test")["test"].means()
     return means["sampled"] or means["full"]

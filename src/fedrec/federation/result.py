@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
@@ -140,6 +140,8 @@ class PrivacyReport(_Record):
 class Identity(_Record):
     """What makes a run this run: two runs with the same identity give the same numbers. ``run.json`` holds it."""
 
+    format: Literal[1] = 1
+    """Version of this form."""
     method: str
     data: str
     protocol: str

@@ -42,6 +42,11 @@ class RoundReport:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
+def is_private(name: str) -> bool:
+    """Whether a tensor of a trainer's state is of the clients, such as their vectors, or of what they did."""
+    return name.startswith(("clients.", "ledger."))
+
+
 class Trainer(Protocol):
     """What a run needs: rounds, scores, and a state that can be saved."""
 
@@ -82,7 +87,7 @@ class Trainer(Protocol):
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Everything a later round depends on, by name."""
+        """Everything a later round depends on, by name; ``is_private`` says what of it is not the server's."""
         ...
 
     def load_state(self, state: dict[str, Tensor]) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec.data.filters import filter_interactions
-from fedrec.data.interactions import Ids, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.data.reading import read_csv
 from fedrec.errors import ConfigError, DataError
 from fedrec.protocol.holdout import TEST, TRAIN, VALIDATION, canonical
 from fedrec.protocol.protocol import Protocol
-from fedrec.protocol.split import Split, assemble
+from fedrec.protocol.split import Split, assemble, codes, touched_items
 
 GIVEN = Protocol(
     name="given",
@@ -46,7 +46,7 @@ def given_split(
         raise ConfigError("without validation pairs nothing can select the epoch; raise validation_ratio.")
     held = test if isinstance(test, Interactions) else read_csv(test, name=str(test))
     data = filter_interactions(interactions, min_per_user=1, duplicates="merge", positive_only=True)
-    users, items = _codes(held.user_ids, data.user_ids), _codes(held.item_ids, data.item_ids)
+    users, items = codes(held.user_ids, data.user_ids), codes(held.item_ids, data.item_ids)
     wanted = users[held.users].astype(np.int64) * data.n_items + items[held.items]
     pairs = data.users.astype(np.int64) * data.n_items + data.items
     unknown = (users[held.users] < 0) | (items[held.items] < 0) | ~np.isin(wanted, pairs)
@@ -59,13 +59,7 @@ def given_split(
     part = np.where(np.isin(pairs, wanted), TEST, TRAIN).astype(np.int8)
     _hold_out(data, part, protocol.validation_ratio, seed)
     order = np.argsort(data.users, kind="stable")
-    return assemble(data, order, part[order], protocol, seed)
-
-
-def _codes(ids: Ids, known: Ids) -> NDArray[np.int64]:
-    """Code of every id among the known ones, -1 where it is none of them."""
-    index = dict(zip(known, range(len(known)), strict=True))
-    return np.array([index.get(key, -1) for key in ids], np.int64)
+    return assemble(data, order, part[order], protocol, seed, touched=touched_items(interactions, data))
 
 
 def _hold_out(data: Interactions, part: NDArray[np.int8], share: float, seed: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec.data.filters import filter_interactions
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Ids, Interactions
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.protocol.candidates import draw_candidates
 from fedrec.protocol.choices import Choices
@@ -39,6 +39,8 @@ class Split:
     training: TrainingView
     validation: HeldOut
     test: HeldOut
+    touched: Ragged
+    """Everything each user has to do with in the data, whatever the filter made of it: nothing of it is new to them."""
     hash: str
     """sha256 of the protocol, the seed and every part, by original ids: equal on every machine."""
 
@@ -77,7 +79,20 @@ def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, pro
     )
     tell("holding out rows", 0, 1)
     order, part = parts(data, protocol, seed)
-    return assemble(data, order, part, protocol, seed, tell)
+    return assemble(data, order, part, protocol, seed, tell, touched_items(interactions, data))
+
+
+def touched_items(whole: Interactions, data: Interactions) -> Ragged:
+    """All items of ``data`` that its users have in the ``whole`` from which it was filtered, ascending and distinct."""
+    users, items = codes(whole.user_ids, data.user_ids)[whole.users], codes(whole.item_ids, data.item_ids)[whole.items]
+    known = (users >= 0) & (items >= 0)
+    return _distinct(users[known] * data.n_items + items[known], data.n_items, data.n_users)
+
+
+def codes(ids: Ids, known: Ids) -> NDArray[np.int64]:
+    """Code of every id among the known ones, -1 where it is none of them."""
+    index = dict(zip(known, range(len(known)), strict=True))
+    return np.array([index.get(key, -1) for key in ids], np.int64)
 
 
 def assemble(
@@ -87,8 +102,12 @@ def assemble(
     protocol: Choices,
     seed: int,
     tell: Progress = _silent,
+    touched: Ragged | None = None,
 ) -> Split:
-    """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``."""
+    """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``.
+
+    ``touched`` is needed where the users have to do with more items than these rows say.
+    """
     users, items = data.users[order], data.items[order]
 
     def rows(*wanted: int) -> Ragged:
@@ -96,10 +115,8 @@ def assemble(
         return Ragged.build(users[chosen], items[chosen], data.n_users)
 
     train, validation, test = rows(TRAIN), rows(VALIDATION), rows(TEST)
-    seen = _distinct(rows(TRAIN, VALIDATION, TEST), data.n_items)
-    view = TrainingView(
-        data.n_users, data.n_items, train, seen if protocol.pool == "all" else _distinct(train, data.n_items)
-    )
+    seen = _distinct(users.astype(np.int64) * data.n_items + items, data.n_items, data.n_users)
+    view = training_view(data, train, seen, protocol)
     ranks = canonical(data.user_ids), canonical(data.item_ids)
     drawn: list[NDArray[np.int32] | None] = [None, None]
     if protocol.candidates:
@@ -120,22 +137,31 @@ def assemble(
             taken = Ragged.build(*both, data.n_users)
         drawn = [first, first if rule == "shared" else draw(taken, stream=3)]
     tell("hashing the split", 0, 1)
-    digest = _hash(data, protocol, seed, ranks, (train, validation, test), drawn)
+    digest = split_hash(data, protocol, seed, ranks, (train, validation, test), drawn)
     tell("hashing the split", 1, 1)
-    return Split(protocol, seed, data, view, HeldOut(validation, drawn[0]), HeldOut(test, drawn[1]), digest)
+    held = HeldOut(validation, drawn[0]), HeldOut(test, drawn[1])
+    return Split(protocol, seed, data, view, *held, seen if touched is None else touched, digest)
+
+
+def training_view(data: Interactions, train: Ragged, everything: Ragged, protocol: Choices) -> TrainingView:
+    """What a trainer may see: training items, and where the protocol's pool leaks them the items of all parts."""
+    pool = everything if protocol.pool == "all" else train
+    return TrainingView(
+        data.n_users, data.n_items, train, _distinct(_pairs(pool, data.n_items), data.n_items, len(train))
+    )
 
 
 def _pairs(lists: Ragged, n_items: int) -> NDArray[np.int64]:
     return lists.owners * n_items + lists.values
 
 
-def _distinct(lists: Ragged, n_items: int) -> Ragged:
-    pairs = np.sort(_pairs(lists, n_items))  # np.unique hashes, which takes many times as long
+def _distinct(pairs: NDArray[np.int64], n_items: int, n: int) -> Ragged:
+    pairs = np.sort(pairs)  # np.unique hashes, which takes many times as long
     pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])] if len(pairs) else pairs
-    return Ragged.build(pairs // n_items, pairs % n_items, len(lists))
+    return Ragged.build(pairs // n_items, pairs % n_items, n)
 
 
-def _hash(
+def split_hash(
     data: Interactions,
     protocol: Choices,
     seed: int,
@@ -143,6 +169,7 @@ def _hash(
     held: tuple[Ragged, ...],
     drawn: list[NDArray[np.int32] | None],
 ) -> str:
+    """sha256 of everything a result depends on, by original ids."""
     digest = hashlib.sha256(f"{protocol.model_dump_json(exclude={'name'})}|{seed}".encode())
     for ids in (data.user_ids, data.item_ids):
         digest.update("\n".join(sorted(map(str, ids))).encode())

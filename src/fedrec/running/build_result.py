@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from fedrec.federation.result import (
     FinalMetrics,
     FlatMetrics,
     GroupMean,
-    Identity,
     Metrics,
     PrivacyReport,
     Result,
@@ -30,15 +28,16 @@ from fedrec.federation.result import (
 from fedrec.running.history import History
 from fedrec.running.run_state import RunState
 from fedrec.running.selection import Best
+from fedrec.version import installed_version
 
 
 def build_result(
     method: Recommender,
     state: RunState,
     best: Best,
-    identity: Identity,
     privacy: dict[str, object] | None,
     device: torch.device,
+    versions: dict[str, str],
     total: float,
 ) -> Result:
     """Everything worth knowing about a finished run; the trainer holds the selected round's state."""
@@ -47,7 +46,7 @@ def build_result(
     work = _work(history)
     top = state.selection.evaluator.top(trainer.scores, 10)
     result = Result(
-        **dict(identity),
+        **dict(state.claim.identity),
         label=method.label,
         sees=method.sees,
         rounds=history.rounds,
@@ -68,7 +67,7 @@ def build_result(
         peak_memory_mb=peak_mb(device),
         device=str(device),
         threads=torch.get_num_threads(),
-        versions=_versions(),
+        versions=versions,
         views={
             view: ViewMetrics(test=_metrics(best.results[f"test@{view}"]), final=_metrics(final[f"test@{view}"]))
             for view in trainer.views
@@ -126,9 +125,10 @@ def _client_group(results: dict[str, Evaluation], clients: NDArray[np.int64]) ->
     return ClientGroup(clients=len(clients), **means)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of what the numbers depend on; asked for before training, as all that could fail."""
     names = ("fedrec", "torch", "numpy")
-    return {name: version(name) for name in names} | {
+    return {name: installed_version(name) for name in names} | {
         "python": platform.python_version(),
         "platform": sys.platform,
     }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
+
+from typing_extensions import NotRequired, TypedDict  # noqa: UP035 (pydantic reads no other on Python 3.11)
 
 from fedrec.federation.trainer import RoundReport
 
 Means = dict[str, dict[str, float]]
 """Means over clients by ranking (sampled, full) and metric."""
+MeansLine = dict[str, dict[str, float | None]]
+"""The same for JSON, which knows no NaN: None where no client has a value."""
 
 
 class RoundLine(TypedDict):
@@ -19,9 +22,9 @@ class RoundLine(TypedDict):
     """Counts from 1."""
     loss: float | None
     """Mean over the clients that trained; None where a method has none."""
-    validation: NotRequired[Means]
+    validation: NotRequired[MeansLine]
     """Only in rounds that are evaluated."""
-    test: NotRequired[Means]
+    test: NotRequired[MeansLine]
     """Only where the protocol selects on test; otherwise the test values stay sealed."""
     clients_per_second: float | None
     bytes_up: int
@@ -64,7 +67,14 @@ def _line(number: int, report: RoundReport, shown: dict[str, Means]) -> RoundLin
         "seconds": {name: round(value, 4) for name, value in report.seconds.items()},
     }
     if "validation" in shown:
-        line["validation"] = shown["validation"]
+        line["validation"] = _nullable(shown["validation"])
     if "test" in shown:
-        line["test"] = shown["test"]
+        line["test"] = _nullable(shown["test"])
     return line
+
+
+def _nullable(means: Means) -> MeansLine:
+    return {
+        kind: {name: None if math.isnan(value) else value for name, value in found.items()}
+        for kind, found in means.items()
+    }

@@ -18,6 +18,7 @@ from typing import Any
 
 from fedrec.errors import ConfigError
 from fedrec.running import checkpoint
+from fedrec.running.files import append_line, write_text
 from fedrec.running.history import RoundLine
 from fedrec.running.run_state import RunState
 
@@ -31,6 +32,8 @@ class RunStart:
     rounds: int
     earlier: tuple[RoundLine, ...] = ()
     """The rounds a resumed run has behind it."""
+    resumed: bool = False
+    """Whether the run goes on in its folder; without a whole checkpoint there it begins anew."""
     keeps_best: bool = True
     """Whether the model of the selected round is kept; otherwise that of the last round is saved."""
 
@@ -60,12 +63,11 @@ class MetricsLog(Listener):
 
     def start(self, run: RunStart) -> None:
         """Begin anew with the rounds that are known: a killed run may have logged more than its checkpoint knows."""
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in run.earlier), encoding="utf-8")
+        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in run.earlier))
 
     def round(self, line: RoundLine) -> None:
         """Append a line."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.path, json.dumps(line, allow_nan=False))
 
 
 class TensorBoardLog(Listener):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from fedrec.errors import FedrecError
 from fedrec.running.history import RoundLine
 from fedrec.running.interruption import interruptible
 from fedrec.running.listeners import Listener, RunStart
+from fedrec.running.options import RunOptions
 from fedrec.running.run_state import RunState
 
 
@@ -18,24 +18,15 @@ class Loop:
     """Runs a trainer to the end."""
 
     def __init__(
-        self,
-        state: RunState,
-        *,
-        title: str,
-        rounds: int,
-        evaluate_every: int,
-        checkpoint_every: int,
-        folder: Path | None,
-        listeners: Sequence[Listener],
+        self, state: RunState, options: RunOptions, rounds: int, title: str, listeners: Sequence[Listener]
     ) -> None:
-        """Without a run ``folder`` there are no checkpoints."""
-        self.state, self.title, self.rounds, self.folder = state, title, rounds, folder
-        self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
+        """Without a run folder (``options.out``) there are no checkpoints."""
+        self.state, self.options, self.rounds, self.title = state, options, rounds, title
         self.listeners = listeners
 
     def run(self) -> None:
         """Train until the last round, or until the user interrupts."""
-        history = self.state.history
+        history, options = self.state.history, self.options
         if self.rounds == 0:
             self.state.selection.evaluate(0)
         with interruptible() as stop, self._listening():
@@ -43,14 +34,14 @@ class Loop:
                 line = self._round()
                 for listener in self.listeners:
                     listener.round(line)
-                if history.rounds == self.rounds:
-                    break
-                if self.folder and (stop or self._every(self.checkpoint_every)):
+                last = history.rounds == self.rounds
+                due = options.keep_checkpoints if last else stop or self._every(options.checkpoint_every)
+                if options.out and due:
                     for listener in self.listeners:
                         listener.checkpoint(history.rounds)
-                if stop:
+                if stop and not last:
                     how = (
-                        f"resume it in {self.folder}" if self.folder else "give a run folder (out) to be able to resume"
+                        f"resume it in {options.out}" if options.out else "give a run folder (out) to be able to resume"
                     )
                     raise FedrecError(f"interrupted after round {history.rounds} of {self.rounds}; {how}.")
 
@@ -58,7 +49,7 @@ class Loop:
         history = self.state.history
         done = history.rounds + 1
         report, shown = self.state.trainer.round(history.rounds), {}
-        if done % self.evaluate_every == 0 or done == self.rounds:
+        if done % self.options.evaluate_every == 0 or done == self.rounds:
             start = time.perf_counter()
             shown = self.state.selection.evaluate(done)
             report.seconds["evaluation"] = time.perf_counter() - start
@@ -71,7 +62,7 @@ class Loop:
     def _listening(self) -> Iterator[None]:
         """Tell listeners of the start, and those that were told also of the end, whatever happens."""
         earlier, keeps_best = tuple(self.state.history.lines), self.state.selection.keeps_state
-        start = RunStart(self.title, self.rounds, earlier, keeps_best)
+        start = RunStart(self.title, self.rounds, earlier, self.options.resume, keeps_best)
         with ExitStack() as ends:  # each is told of the end, even if another one fails at it
             for listener in self.listeners:
                 ends.callback(listener.end)

@@ -27,8 +27,10 @@ class RunOptions(Settings):
     """Evaluate every so many rounds, and after the last."""
     checkpoint_every: int = Field(10, ge=0)
     """Write a checkpoint every so many rounds (0: never); means nothing without a run folder."""
+    keep_checkpoints: bool = False
+    """Keep the checkpoints of a finished run, and write one after the last round, so that rounds can be added later."""
     resume: bool = False
-    """Continue the run in the run folder."""
+    """Continue the run in the run folder; ``rounds`` is then the number it began with, unless given."""
     progress: bool = True
     """Show progress on stderr."""
     privacy: Privacy | None = None
@@ -55,6 +57,7 @@ class RunOptions(Settings):
     def _needs_a_folder(self) -> RunOptions:
         wishes = {
             "resuming a run": self.resume,
+            "keeping checkpoints": self.keep_checkpoints,
             "keeping client state on disk": self.store == "disk",
             "logging for TensorBoard": self.tensorboard,
         }

@@ -39,6 +39,10 @@ class ProgressDisplay(Listener):
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console)
             self._task = self._bar.add_task(run.title, total=run.rounds, completed=self._first, note="")
             self._bar.start()
+        if run.resumed:
+            self._say(
+                f"resumed after round {self._first}" if self._first else "no whole checkpoint: beginning with round 1"
+            )
         if not run.keeps_best:
             self._say("State is too large to keep a copy of the best round: the model of the last round will be saved.")
 

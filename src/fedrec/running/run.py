@@ -16,8 +16,7 @@ from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
-from fedrec.running.files import write_json, write_tensors
-from fedrec.running.per_client import pack
+from fedrec.running.saving import save_model, save_result
 
 
 @dataclass(eq=False)
@@ -36,7 +35,7 @@ class Run:
         return {"sampled": self.result.test.sampled, "full": self.result.test.full}
 
     def recommend(self, user: str | int, k: int = 10) -> list[tuple[str | int, float]]:
-        """The ``k`` best new items for a user, by original ids, with scores; training items are left out."""
+        """The ``k`` best new items for a user, by original ids, with scores; whatever the user has had is left out."""
         data = self.split.data
         key: str | int = user
         if key not in data.user_index:
@@ -50,14 +49,11 @@ class Run:
             raise ConfigError(f"a list of {k} items was asked for; use k of 1 or more.")
         client = data.user_index[key]
         scores = self.trainer.scores(torch.tensor([client])).cpu()
-        seen = torch.from_numpy(self.split.training.positives[client].astype(np.int64))
+        seen = torch.from_numpy(self.split.touched[client].astype(np.int64))
         items = top_items(scores, (torch.zeros_like(seen), seen), k)[0]
         return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
 
     def save(self, folder: str | Path) -> None:
         """Write result, per-client values and model to a folder; ``load_run`` reads it back."""
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        write_tensors(target / "per_client.safetensors", pack(self.per_client))
-        write_tensors(target / "model.safetensors", self.trainer.state())
-        write_json(target / "result.json", self.result.model_dump(mode="json"))
+        save_model(Path(folder), self.trainer, self.split, self.per_client)
+        save_result(Path(folder), self.result)

@@ -1,4 +1,4 @@
-"""Everything a run continues from: the trainer's state, what happened so far, and the best round."""
+"""A run between two rounds: everything that goes on with it, as one object that checkpoints hold and restore."""
 
 from __future__ import annotations
 
@@ -6,29 +6,50 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedrec.errors import FedrecError
+from fedrec.federation.state_check import StateMismatchError, check_state
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.checkpoint import Checkpoint
+from fedrec.running.claim import Claim, check_same
 from fedrec.running.history import History
 from fedrec.running.per_client import pack, unpack
 from fedrec.running.selection import Best, Selection
+
+
+class _BestRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    round: int
+    value: float
+
+
+class _Record(BaseModel):
+    """What of a checkpoint is no tensor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    claim: Claim
+    history: History
+    best: _BestRecord | None
 
 
 @dataclass(frozen=True, eq=False)
 class RunState:
     """A run between two rounds; its parts change as it goes on."""
 
+    claim: Claim
     trainer: Trainer
     split: Split
     history: History
     selection: Selection
 
     @classmethod
-    def fresh(cls, trainer: Trainer, split: Split, device: torch.device) -> RunState:
+    def fresh(cls, claim: Claim, trainer: Trainer, split: Split, device: torch.device) -> RunState:
         """Before the first round."""
-        return cls(trainer, split, History(), Selection(trainer, split, device))
+        return cls(claim, trainer, split, History(), Selection(trainer, split, device))
 
     def checkpoint(self) -> Checkpoint:
         """The state after the finished rounds."""
@@ -36,25 +57,35 @@ class RunState:
         if self.selection.best is not None:
             found = self.selection.best
             tensors["best_results"] = pack(found.results)
-            best = {"round": found.round, "value": found.value}
+            best = _BestRecord(round=found.round, value=found.value)
             if found.state is not None:
                 tensors["best_state"] = found.state
-        return Checkpoint(tensors, {"history": vars(self.history), "best": best, "split_hash": self.split.hash})
+        record = _Record(claim=self.claim, history=self.history, best=best)
+        return Checkpoint(tensors, record.model_dump(mode="json"))
 
     def restore(self, saved: Checkpoint, folder: Path) -> None:
         """Continue from a checkpoint of ``folder``."""
-        record = saved.record
-        if record["split_hash"] != self.split.hash:
-            raise FedrecError(
-                f"{folder} holds a run on another split, so it cannot be resumed; choose another run folder."
-            )
         try:
-            self.trainer.load_state(saved.tensors["state"])
-        except (KeyError, RuntimeError):  # tensors of other names or shapes
+            record = _Record.model_validate(saved.record)
+            if record.model_dump(mode="json") != saved.record:
+                raise ValueError("fields with defaults are missing, or values have been read as other ones")
+            check_same(record.claim, self.claim, folder)
+            own = self.trainer.state()
+            check_state(own, saved.tensors["state"])
+            if record.best is not None:
+                results = unpack(saved.tensors["best_results"])
+                if "best_state" in saved.tensors:
+                    check_state(own, saved.tensors["best_state"])
+                self.selection.best = Best(
+                    record.best.round, record.best.value, results, saved.tensors.get("best_state")
+                )
+        except StateMismatchError as error:
             raise FedrecError(
-                f"the checkpoint in {folder} does not fit this version of the method; choose another run folder."
+                f"the checkpoint in {folder} does not fit the method ({error}); choose another run folder."
             ) from None
-        vars(self.history).update(record["history"])
-        if record["best"] is not None:
-            results = unpack(saved.tensors["best_results"])
-            self.selection.best = Best(**record["best"], results=results, state=saved.tensors.get("best_state"))
+        except (ValidationError, KeyError, ValueError):
+            raise FedrecError(
+                f"the checkpoint in {folder} lacks what belongs there; choose another run folder."
+            ) from None
+        self.trainer.load_state(saved.tensors["state"])
+        vars(self.history).update(vars(record.history))

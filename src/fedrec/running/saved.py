@@ -1,93 +1,97 @@
-"""Run folders: begin one, go on in one, read a finished one."""
+"""Finished runs in their folders, read back only if every file is as it was written."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from fedrec.compute.device import resolve_device
-from fedrec.errors import ConfigError, DataError, FedrecError
+from fedrec.data.interactions import Ids
+from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.recommender import Recommender
-from fedrec.federation.result import Identity, Result
+from fedrec.federation.result import Result
+from fedrec.federation.state_check import StateMismatchError, check_state
 from fedrec.federation.trainer import Setup
+from fedrec.protocol.packed import NoSplitError, unpack_split
 from fedrec.protocol.split import Split
-from fedrec.running.files import write_json
+from fedrec.running.files import checksum, read_object, read_tensors
 from fedrec.running.per_client import unpack
 from fedrec.running.run import Run
+from fedrec.running.saving import CLIENTS, FILES, ITEMS, MANIFEST, METRICS, RESULT, SERVER, SPLIT, USERS
 
 
-def open_folder(folder: Path, resume: bool) -> None:
-    """Make the run folder; one that holds a run is for resuming it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"the run folder {folder} cannot be made ({error.strerror}); choose another run folder."
-        ) from None
-    if not resume and any((folder / name).exists() for name in ("checkpoints", "run.json", "result.json")):
-        raise ConfigError(f"{folder} already holds a run; resume it or choose another run folder.")
-
-
-def claim(folder: Path, identity: Identity, resume: bool) -> None:
-    """Note in the folder which run it holds, and refuse to resume another one."""
-    path = folder / "run.json"
-    if resume and path.exists():
-        known = _read_object(path)
-        for key in ("method", "config_hash", "split_hash", "seed"):
-            if known.get(key) != getattr(identity, key):
-                raise ConfigError(
-                    f"{folder} holds a run with another {key.replace('_', ' ')}; resume it with the same settings or "
-                    "choose another run folder."
-                )
-    write_json(path, identity.model_dump(mode="json"))
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a run that has ended."""
+    return (folder / MANIFEST).exists()
 
 
 def read_result(folder: str | Path) -> Result:
     """The result of a finished run."""
-    path = Path(folder) / "result.json"
-    if not path.exists():
-        hint = (
-            "its training has not finished; resume it."
-            if (Path(folder) / "run.json").exists()
-            else "give the folder a run was trained in."
-        )
-        raise FedrecError(f"{folder} holds no finished run: {hint}")
+    place = Path(folder)
+    _check_finished(place)
+    _check(place, (RESULT,))
     try:
-        return Result.model_validate(_read_object(path))
-    except ValidationError as error:
-        wrong = sorted({str(found["loc"][0]) for found in error.errors() if found["loc"]})
+        return Result.model_validate(read_object(place / RESULT))
+    except (ValidationError, ConfigError) as error:
+        places = [found["loc"] for found in error.errors()] if isinstance(error, ValidationError) else []
+        wrong = ", ".join(sorted({str(place[0]) for place in places if place})[:3]) or "something"
         raise FedrecError(
-            f"{path} is not a complete result ({', '.join(wrong[:3])} missing or wrong); train again."
+            f"{place / RESULT} is not a complete result ({wrong} missing or wrong); train again."
         ) from None
 
 
-def restore(method: Recommender, split: Split, folder: str | Path, result: Result, device: str = "cpu") -> Run:
-    """A saved run with its model, on the split it was trained on."""
-    if split.hash != result.split_hash:
-        raise DataError(
-            f"the data behind {folder} has changed (split hash differs), so its model does not fit; train again."
-        )
+def restore(method: Recommender, folder: str | Path, result: Result, device: str = "cpu") -> Run:
+    """A saved run with its model."""
+    place = Path(folder)
+    _check(place, FILES)
+    split = _read_split(place, result)
+    per_client = unpack(read_tensors(place / METRICS))
     trainer = method.trainer(split.training, Setup(result.seed, resolve_device(device)))
+    state: dict[str, Tensor] = read_tensors(place / SERVER) | read_tensors(place / CLIENTS)
     try:
-        trainer.load_state(load_file(Path(folder) / "model.safetensors"))
-        per_client: dict[str, Tensor] = load_file(Path(folder) / "per_client.safetensors")
-    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise FedrecError(f"the model in {folder} cannot be loaded ({reason}); train again.") from None
-    return Run(method, split, trainer, result, unpack(per_client))
+        check_state(trainer.state(), state)
+    except StateMismatchError as error:
+        raise FedrecError(f"the model in {folder} does not fit its settings ({error}); train again.") from None
+    trainer.load_state(state)
+    return Run(method, split, trainer, result, per_client)
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_split(folder: Path, result: Result) -> Split:
+    users, items = _read_ids(folder / USERS), _read_ids(folder / ITEMS)
+    arrays = {name: value.numpy() for name, value in read_tensors(folder / SPLIT).items()}
+    protocol, seed = result.protocol_options, result.split_seed
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FedrecError(f"{path} cannot be read as JSON ({error}); train again.") from None
-    if not isinstance(content, dict):
-        raise FedrecError(f"{path} does not hold a JSON object; train again.")
-    return content
+        return unpack_split(arrays, users, items, protocol, seed=seed, name=result.data, digest=result.split_hash)
+    except NoSplitError as error:
+        raise FedrecError(f"{folder / SPLIT} is not the split of this run ({error}); train again.") from None
+
+
+def _read_ids(path: Path) -> Ids:
+    ids: Any = read_object(path).get("ids")
+    if isinstance(ids, list) and len({type(key) for key in ids} | {str, int}) == 2 and len(set(ids)) == len(ids):
+        return tuple(ids)
+    raise FedrecError(f"{path} is no list of ids; train again.")
+
+
+def _check_finished(folder: Path) -> None:
+    if is_finished(folder):
+        return
+    if (folder / RESULT).exists():
+        read_object(folder / RESULT)  # says so if an older version wrote it
+    unfinished = (folder / "run.json").exists()
+    hint = "its training has not finished; resume it." if unfinished else "give the folder a run was trained in."
+    raise FedrecError(f"{folder} holds no finished run: {hint}")
+
+
+def _check(folder: Path, names: tuple[str, ...]) -> None:
+    """Whether files are as they were written."""
+    known = read_object(folder / MANIFEST).get("files")
+    for name in names:
+        path = folder / name
+        if not path.is_file():
+            raise FedrecError(f"{path} is missing; train again.")
+        if not isinstance(known, dict) or known.get(name) != checksum(path):
+            raise FedrecError(f"{path} is not as it was written (damaged or changed by hand); train again.")

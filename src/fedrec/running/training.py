@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedrec.compute.device import cpu_threads, resolve_device
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.recommender import Recommender
-from fedrec.federation.result import Identity
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
-from fedrec.running.build_result import build_result
-from fedrec.running.checkpoint import load_newest
+from fedrec.running.build_result import build_result, versions
+from fedrec.running.claim import Claim, claim_of
+from fedrec.running.folder import CHECKPOINTS, STORE, claim_folder, go_on, known_claim, opened, tidy
 from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog, TensorBoardLog
 from fedrec.running.loop import Loop
 from fedrec.running.options import RunOptions
 from fedrec.running.progress import ProgressDisplay
 from fedrec.running.run import Run
 from fedrec.running.run_state import RunState
-from fedrec.running.saved import claim, open_folder
+from fedrec.running.saved import is_finished, read_result, restore
+from fedrec.running.saving import save_model, save_result
 
 
 def train(
@@ -38,8 +39,8 @@ def train(
 ) -> Run:
     """Train ``method`` on the training view of ``split`` and evaluate it under the split's protocol.
 
-    ``changes`` are fields of ``RunOptions`` and win over ``options``; ``source`` is how to load the data again, for
-    ``load_run``; ``listeners`` are told of every round after the built-in ones.
+    ``changes`` are fields of ``RunOptions`` and win over ``options``; ``source`` says where the data is from;
+    ``listeners`` are told of every round after the built-in ones.
     """
     chosen = (options or RunOptions()).changed(**changes)
     with cpu_threads(chosen.threads):
@@ -49,41 +50,66 @@ def train(
 def _train(
     method: Recommender, split: Split, options: RunOptions, source: dict[str, Any] | None, listeners: Sequence[Listener]
 ) -> Run:
-    start = time.perf_counter()
-    folder, device = options.out, resolve_device(options.device)
-    rounds = method.rounds if options.rounds is None else options.rounds
-    on_disk = options.store == "disk"
-    if on_disk and device.type != "cpu":
+    device = resolve_device(options.device)
+    if options.store == "disk" and device.type != "cpu":
         raise ConfigError("client state on disk works on the CPU only; use device cpu or store memory.")
-    if folder is not None:
-        open_folder(folder, options.resume)
+    if options.out is None:
+        return _rounds(method, split, options, device, claim_of(method, split, options, source), listeners)
+    with opened(options.out, options.resume):
+        claim = claim_of(method, split, _with_rounds(options), source)
+        claim_folder(options.out, claim, options.resume)
+        if is_finished(options.out) and not (options.out / CHECKPOINTS).exists():
+            return _finished(method, options.out, claim, device)
+        return _rounds(method, split, options, device, claim, listeners)
+
+
+def _with_rounds(options: RunOptions) -> RunOptions:
+    """A resumed run has as many rounds as it began with, unless told otherwise."""
+    known = known_claim(options.out) if options.resume and options.out and options.rounds is None else None
+    return options if known is None else options.changed(rounds=known.rounds)
+
+
+def _finished(method: Recommender, folder: Path, claim: Claim, device: torch.device) -> Run:
+    """A run that has nothing left to do."""
+    result = read_result(folder)
+    if result.rounds != claim.rounds:
+        raise ConfigError(
+            f"{folder} holds a finished run of {result.rounds} rounds and no checkpoint to add rounds to; train in another "
+            "run folder (keep_checkpoints=True leaves them for later)."
+        )
+    return restore(method, folder, result, str(device))
+
+
+def _rounds(
+    method: Recommender,
+    split: Split,
+    options: RunOptions,
+    device: torch.device,
+    claim: Claim,
+    listeners: Sequence[Listener],
+) -> Run:
+    """Train to the last round, then save the model, and then say what came of it."""
+    start, folder, about = time.perf_counter(), options.out, versions()
     stage = PrivacyStage(options.privacy, options.seed) if options.privacy is not None else None
-    setup = Setup(options.seed, device, stage, folder / "store" if folder and on_disk else None)
+    setup = Setup(options.seed, device, stage, folder / STORE if folder and options.store == "disk" else None)
     trainer = method.trainer(split.training, setup)
-    state = RunState.fresh(trainer, split, device)
-    loop = Loop(
-        state,
-        title=f"{method.name} on {split.data.name} ({split.protocol.name})",
-        rounds=rounds,
-        evaluate_every=options.evaluate_every,
-        checkpoint_every=options.checkpoint_every,
-        folder=folder,
-        listeners=[*_built_in(options, state, _privacy_note(stage, trainer)), *listeners],
-    )
-    identity = _identity(method, split, options, source)
-    if folder is not None:
-        claim(folder, identity, options.resume)
-        _go_on(state, folder, rounds)
-    loop.run()
+    state = RunState.fresh(claim, trainer, split, device)
+    told = [*_built_in(options, state, _privacy_note(stage, trainer)), *listeners]
+    title = f"{method.name} on {split.data.name} ({split.protocol.name})"
+    if folder is not None and options.resume:
+        go_on(state, folder, claim.rounds)
+    Loop(state, options, claim.rounds, title, told).run()
     best = state.selection.conclude(state.history.rounds)
     privacy = None if stage is None else stage.describe(trainer.most_uploads)
     if best.state is not None:
         trainer.load_state(best.state)
-    result = build_result(method, state, best, identity, privacy, device, time.perf_counter() - start)
-    run = Run(method, split, trainer, result, best.results)
     if folder is not None:
-        run.save(folder)
-    return run
+        save_model(folder, trainer, split, best.results)
+    result = build_result(method, state, best, privacy, device, about, time.perf_counter() - start)
+    if folder is not None:
+        save_result(folder, result)
+        tidy(folder, options.keep_checkpoints)
+    return Run(method, split, trainer, result, best.results)
 
 
 def _built_in(options: RunOptions, state: RunState, note: Callable[[], str] | None) -> list[Listener]:
@@ -100,31 +126,3 @@ def _built_in(options: RunOptions, state: RunState, note: Callable[[], str] | No
 
 def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Callable[[], str] | None:
     return None if stage is None else lambda: stage.words(trainer.most_uploads)
-
-
-def _go_on(state: RunState, folder: Path, rounds: int) -> None:
-    """Continue from the newest whole checkpoint, if there is one."""
-    saved = load_newest(folder / "checkpoints")
-    if saved is not None:
-        state.restore(saved, folder)
-    if (done := state.history.rounds) > rounds:
-        raise ConfigError(f"{folder} has already finished {done} rounds; resume it with {done} rounds or more.")
-
-
-def _identity(method: Recommender, split: Split, options: RunOptions, source: dict[str, Any] | None) -> Identity:
-    config, privacy = method.describe_config(), options.privacy
-    text = json.dumps([method.name, config, privacy.model_dump() if privacy else None], sort_keys=True)
-    return Identity(
-        method=method.name,
-        data=split.data.name,
-        protocol=split.protocol.name,
-        leaks=split.protocol.leaks,
-        leak_reasons=list(split.protocol.leak_reasons),
-        seed=options.seed,
-        config=config,
-        config_hash=hashlib.sha256(text.encode()).hexdigest(),
-        split_hash=split.hash,
-        split_seed=split.seed,
-        protocol_options=split.protocol,
-        source=source or {"name": split.data.name},
-    )

@@ -1,0 +1,43 @@
+"""Writes a finished run into its folder, file by file, the manifest last.
+
+``model/`` is what the server has and may be given away; ``private/`` is what in a federation stays on the clients'
+devices: their state, and who has which items.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedrec.evaluation.evaluator import Evaluation
+from fedrec.federation.result import Result
+from fedrec.federation.trainer import Trainer, is_private
+from fedrec.protocol.packed import pack_split
+from fedrec.protocol.split import Split
+from fedrec.running.files import FORMAT, checksum, write_json, write_tensors
+from fedrec.running.per_client import pack
+
+SERVER, CLIENTS = "model/server.safetensors", "private/clients.safetensors"
+SPLIT, METRICS = "private/split.safetensors", "per_client.safetensors"
+ITEMS, USERS = "model/items.json", "private/users.json"
+RESULT, MANIFEST = "result.json", "manifest.json"
+FILES = (SERVER, ITEMS, CLIENTS, SPLIT, USERS, METRICS, RESULT)
+
+
+def save_model(folder: Path, trainer: Trainer, split: Split, per_client: dict[str, Evaluation]) -> None:
+    """Write model, split and per-client values; a finished run that was there is none until its result is written."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    state = trainer.state()
+    write_tensors(folder / SERVER, {name: value for name, value in state.items() if not is_private(name)})
+    write_tensors(folder / CLIENTS, {name: value for name, value in state.items() if is_private(name)})
+    write_tensors(folder / SPLIT, {name: torch.tensor(value) for name, value in pack_split(split).items()})
+    write_tensors(folder / METRICS, pack(per_client))
+    for name, ids in ((ITEMS, split.data.item_ids), (USERS, split.data.user_ids)):
+        write_json(folder / name, {"format": FORMAT, "ids": ids})
+
+
+def save_result(folder: Path, result: Result) -> None:
+    """Write the result, and the manifest that makes the run a finished one."""
+    write_json(folder / RESULT, result.model_dump(mode="json"))
+    write_json(folder / MANIFEST, {"format": FORMAT, "files": {name: checksum(folder / name) for name in FILES}})
