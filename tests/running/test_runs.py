@@ -187,3 +187,26 @@ def test_the_result_says_which_round_the_model_is_of(small, monkeypatch):
 def test_state_on_disk_needs_the_cpu_and_a_folder(small):
     with pytest.raises(ConfigError, match="run folder"):
         fedrec.train(fedrec.create("fedmf"), small, store="disk", device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_the_best_round_is_remembered_when_a_run_goes_on(tmp_path, demo, store):
+    split, method = fedrec.HONEST.split(demo, seed=0), fedrec.create("fedem", variant="code", epochs=2)
+    whole = run_some(tmp_path / "whole", 9, split, method)
+    assert whole.result.selected_round < 8, "what this learns is of no use, so an early round must win"
+    interrupted_after(tmp_path / "run", 8, split, method, store=store)
+    again = run_some(tmp_path / "run", 9, split, method, store=store, resume=True)
+    for key in ("selected_round", "model_round", "validation", "test", "final", "bytes", "views"):
+        assert getattr(again.result, key) == getattr(whole.result, key)
+    assert again.recommend(split.data.user_ids[2]) == whole.recommend(split.data.user_ids[2])
+    assert fedrec.load_run(tmp_path / "run").recommend(split.data.user_ids[2]) == whole.recommend(
+        split.data.user_ids[2]
+    )
+
+
+def test_uploads_before_an_interruption_count_for_privacy(tmp_path, small):
+    options = {"privacy": fedrec.Privacy(clip=0.1, scale=1.0)}
+    interrupted_after(tmp_path / "run", 6, small, **options)
+    again = run_some(tmp_path / "run", 9, small, resume=True, **options).result.privacy
+    assert again.most_uploads_of_a_client == 9
+    assert again == run_some(tmp_path / "whole", 9, small, **options).result.privacy

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fedrec.errors import FedrecError
 from fedrec.federation.payload import State
 from fedrec.sampling.samples import Samples
 
@@ -32,9 +34,9 @@ class ClientStore:
         shape = (len(self.row), *like.shape[1:])
         if self.folder is None:
             return torch.empty(shape, dtype=like.dtype, device=like.device)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        size = torch.Size(shape).numel()
-        return torch.from_file(str(self.folder / f"{name}.bin"), shared=True, size=size, dtype=like.dtype).view(shape)
+        size, path = torch.Size(shape).numel(), self.folder / f"{name}.bin"
+        _reserve(path, size * like.element_size())
+        return torch.from_file(str(path), shared=True, size=size, dtype=like.dtype).view(shape)
 
     def at(self, clients: Tensor) -> ClientState:
         """The state of these clients, to read and to write."""
@@ -44,6 +46,21 @@ class ClientStore:
     def nbytes(self) -> int:
         """Size of everything stored."""
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Take the space now: a mapped file that finds its disk full later ends the process without a word."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            if size:
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise FedrecError(
+            f"{path} cannot take {size / 1e9:.3g} GB of client state ({error.strerror}); make room, choose another run "
+            "folder, or keep client state in memory."
+        ) from None
 
 
 def span(rows: Tensor) -> slice | None:

@@ -48,8 +48,8 @@ def reason(error: Exception) -> str:
     """Why a file could not be read or written, in a few words."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    inner = re.search(r'message: "([^"]+)"', str(error))
-    return inner[1] if inner else str(error).splitlines()[0]
+    number = re.search(r"os error (\d+)", str(error))  # how safetensors tells of what the system said
+    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]
 
 
 def write_text(path: Path, text: str) -> None:

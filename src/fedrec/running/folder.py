@@ -79,6 +79,8 @@ def _explained(folder: Path) -> Iterator[None]:
         found = checkpoint.newest(folder / CHECKPOINTS)
         if found is not None:
             left = f"the checkpoint after round {int(found.name)} is whole: resume the run once there is room"
+        elif (folder / "run.json").exists():
+            left = "there is no checkpoint yet: resume the run once there is room, and it begins with round 1"
         else:
-            left = "there is no checkpoint yet: train again once there is room, or choose another run folder"
+            left = "train again once there is room, or choose another run folder"
         raise FedrecError(f"{error}; {left}.") from None

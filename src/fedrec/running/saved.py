@@ -33,14 +33,19 @@ def read_result(folder: str | Path) -> Result:
     place = Path(folder)
     _check_finished(place)
     _check(place, (RESULT,))
+    content, wrong = read_object(place / RESULT), ["something"]
     try:
-        return Result.model_validate(read_object(place / RESULT))
-    except (ValidationError, ConfigError) as error:
-        places = [found["loc"] for found in error.errors()] if isinstance(error, ValidationError) else []
-        wrong = ", ".join(sorted({str(place[0]) for place in places if place})[:3]) or "something"
-        raise FedrecError(
-            f"{place / RESULT} is not a complete result ({wrong} missing or wrong); train again."
-        ) from None
+        result = Result.model_validate(content)
+        plain = result.model_dump(mode="json")
+        if plain == content:
+            return result
+        wrong = [key for key in plain.keys() | content.keys() if plain.get(key, wrong) != content.get(key, wrong)]
+    except ConfigError:
+        pass
+    except ValidationError as error:
+        wrong = [str(found["loc"][0]) for found in error.errors() if found["loc"]] or wrong
+    names = ", ".join(sorted(set(wrong))[:3])
+    raise FedrecError(f"{place / RESULT} is not a complete result ({names} missing or wrong); train again.")
 
 
 def restore(method: Recommender, folder: str | Path, result: Result, device: str = "cpu") -> Run:
