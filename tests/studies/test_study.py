@@ -1,0 +1,83 @@
+import pytest
+
+from fedrec.errors import ConfigError
+from fedrec.methods import create
+from fedrec.studies import study as studies
+
+TINY = """
+title = "Two methods"
+data = ["demo"]
+protocols = ["paper", "honest"]
+columns = ["hr@10", {title = "KB up", value = "bytes.up_per_client_round"}]
+rounds = 3
+
+[[rows]]
+label = "Popular"
+method = "popularity"
+rounds = 1
+published = {demo = [0.5]}
+
+[[rows]]
+label = "MF"
+method = "fedmf"
+"""
+
+
+def test_a_study_is_read_from_a_short_text():
+    study = studies.parse(TINY, "tiny")
+    assert study.name == "tiny"
+    assert [column.title for column in study.columns] == ["HR@10", "KB up"]
+    assert study.rows[0].published == {"demo": (0.5,)}
+    assert study.rows[1].rounds is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("title =", "titel =", "unknown setting of study tiny 'titel'; did you mean 'title'?"),
+        ("method = \"fedmf\"", "methode = \"fedmf\"", "row MF 'methode'; did you mean 'method'?"),
+        ("value =", "valu =", "column 2 'valu'; did you mean 'value'?"),
+        ("demo = [0.5]", "dmo = [0.5]", "row 'Popular' names 'dmo', which is not among the data sets"),
+        ("demo = [0.5]", "demo = [0.5, 1, 1]", "more published values than there are columns"),
+        ('"MF"', '"Popular"', "two rows are called 'Popular'"),
+        ("rounds = 3", "rounds = -3", "study tiny: setting rounds"),
+        ("rounds = 3", "rounds = ", "is no TOML"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_study_is_one_sentence(before, after, said):
+    assert before in TINY
+    with pytest.raises(ConfigError) as caught:
+        studies.parse(TINY.replace(before, after, 1), "tiny")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_study_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean 'fedem-table2'"):
+        studies.find("fedem-tabel2")
+
+
+def test_a_study_may_be_a_file_of_ones_own(tmp_path):
+    (tmp_path / "mine.toml").write_text(TINY)
+    assert studies.find(str(tmp_path / "mine.toml")).name == "mine"
+    with pytest.raises(ConfigError, match=r"no\.toml cannot be read"):
+        studies.find(str(tmp_path / "no.toml"))
+
+
+def test_combinations_are_all_of_them():
+    found = studies.combinations({"a": [1, 2], "b": ["x", "y"]})
+    assert found == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+    assert studies.combinations(None) == [{}]
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_every_row_of_every_shipped_study_can_be_made(name):
+    study = studies.find(name)
+    assert "\n" not in study.title
+    for row in study.rows:
+        for protocol in row.protocols or study.protocols:
+            for data in row.data or study.data:
+                for sweep in studies.combinations(row.sweep):
+                    for chosen in studies.combinations(row.choose if row.choose is not None else study.choose):
+                        settings = row.settings | row.under.get(protocol, {}) | sweep | chosen
+                        create(row.method, settings, protocol=protocol, data=data, merge=row.merge)
