@@ -19,6 +19,7 @@ from torch import Tensor
 from fedrec.data.training import TrainingView
 from fedrec.federation.config import PartialConfig
 from fedrec.federation.ledger import Ledger
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, Upload
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.store import ClientState
@@ -117,6 +118,10 @@ class Arrows(Recommender):
     def view_scores(self, task: Task, view: str, private: ClientState, payload: Payload) -> Tensor:
         """Scores [c, m] of one of the ``views``."""
         raise KeyError(view)
+
+    def mixture(self, task: Task, private: ClientState, payload: Payload) -> Mixture | None:
+        """What these clients' item tables are made of, where they merge their own with the one they download."""
+        return None
 
     def client_groups(self, task: Task) -> dict[str, Tensor]:
         """Named groups of clients (their numbers) whose results are reported apart."""

@@ -83,6 +83,11 @@ class Recommender(ABC):
         return f"lower {name} (now {rates[name]:g})"
 
     @property
+    def merges(self) -> bool:
+        """Whether clients merge the item table they download with their own."""
+        return False
+
+    @property
     def negatives(self) -> int:
         """Negatives drawn per training positive."""
         return self.config.negatives if isinstance(self.config, SampledConfig) else 0

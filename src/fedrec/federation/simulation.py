@@ -16,6 +16,7 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.ledger import Ledger
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import State, Upload, client_bytes
 from fedrec.federation.store import ClientStore
 from fedrec.federation.task import Task
@@ -127,14 +128,20 @@ class Simulation:
 
     def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
         """Scores [c, m] of any clients with the current state."""
-        kinds = self.method.kinds(self.task, self.server, clients)
+        kinds = self._kinds(clients)
         if kinds is None:
             return self._scores(clients, view)
         out = torch.empty(len(clients), self.task.n_items, device=self.device)
-        for value in torch.unique(kinds).tolist():
-            chosen = (kinds == value).nonzero()[:, 0].cpu()
+        for chosen in kinds:
             out[chosen.to(self.device)] = self._scores(clients[chosen], view)
         return out
+
+    def _kinds(self, clients: Tensor) -> list[Tensor] | None:
+        """Positions of the clients of each kind; None where all are of one."""
+        kinds = self.method.kinds(self.task, self.server, clients)
+        if kinds is None:
+            return None
+        return [(kinds == value).nonzero()[:, 0].cpu() for value in torch.unique(kinds).tolist()]
 
     def _scores(self, clients: Tensor, view: str | None) -> Tensor:
         blocks = []
@@ -147,6 +154,17 @@ class Simulation:
             check_shape(self.method, "scores", "scores", found, (len(part), self.task.n_items))
             blocks.append(found)
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+    def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
+        """What the item tables of any clients are made of, block by block; nothing where clients do not merge."""
+        for chosen in self._kinds(clients) or [torch.arange(len(clients))]:
+            for part in torch.split(clients[chosen], self._most):
+                private, payload = self.store.at(part), self.method.broadcast(self.task, self.server, part)
+                found = self.method.mixture(self.task, private, payload)
+                if found is None:
+                    return
+                check_shape(self.method, "mixture", "shares", found.share, (len(part), self.task.n_items))
+                yield part, found
 
     @property
     def client_order(self) -> Tensor:

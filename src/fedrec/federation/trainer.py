@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.privacy import PrivacyStage
 
 
@@ -76,6 +78,10 @@ class Trainer(Protocol):
 
     def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
         """Scores [c, m] of these clients."""
+        ...
+
+    def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
+        """What the item tables of these clients are made of, block by block; nothing where clients do not merge."""
         ...
 
     def diagnostics(self) -> dict[str, Any]:

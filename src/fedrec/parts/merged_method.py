@@ -16,6 +16,7 @@ from torch import Tensor
 from fedrec.errors import ConfigError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.config import MethodConfig
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, change, tensor
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.store import ClientState
@@ -89,6 +90,15 @@ class MergedMethod(TableMethod):
         if self.table_view is None:
             return super().scores(task, private, payload)  # type: ignore[safe-super]
         return super().view_scores(task, self.table_view, private, payload)
+
+    @property
+    def merges(self) -> bool:
+        """That is what it is for."""
+        return True
+
+    def mixture(self, task: Task, private: ClientState, payload: Payload) -> Mixture:
+        """The own tables and the download."""
+        return self.merger.kept_mixture(private, tensor(payload, self.table))
 
     @property
     def views(self) -> tuple[str, ...]:

@@ -16,13 +16,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedrec.federation.config import MethodConfig
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.local.adapters import MergingAdapter, adapter_widths
 from fedrec.local.fit import Batch, Params, Schedule, Step, lookup
 from fedrec.local.problem import LocalProblem
-from fedrec.parts.merging import Mode, Pool, merge, pool_rows
+from fedrec.parts.merging import Mode, Pool, adapter_weights, merge, pool_rows
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -108,6 +109,22 @@ class Merger:
         s = self.settings
         widths = self.adapter.widths
         return merge(s.merge, local, server, theta=theta, widths=widths, rho=s.rho, pool=s.dynamic_pool)
+
+    def mixture(self, local: Tensor, server: Tensor, theta: Tensor | None) -> Mixture:
+        """What ``merged`` mixes: both tables, and the share of the download in every row."""
+        s, server = self.settings, server.expand_as(local)
+        known = {"none": 0.0, "replace": 1.0, "static": s.rho}
+        if s.merge in known:
+            share = local.new_full(local.shape[:2], known[s.merge])
+        else:
+            share = adapter_weights(s.merge, local, server, theta, self.adapter.widths, s.dynamic_pool)
+        return Mixture(local, server, share.expand(local.shape[:2]))
+
+    def kept_mixture(self, private: ClientState, server: Tensor) -> Mixture:
+        """``mixture`` of the own tables that clients keep; where there is none yet, all is of the download."""
+        theta = private[ADAPTER][:, : self.adapter.network.size] if self.adapts else None
+        found = self.mixture(own_table(private, server), server, theta)
+        return replace(found, share=found.share.where(private[STARTED][:, None], 1.0))
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,19 @@ def merge(
         return out.copy_(server)
     if mode == "static":
         return torch.lerp(local, server.expand_as(local), rho or 0.0, out=out)
+    weights = adapter_weights(mode, local, server, theta, widths, pool)
+    return torch.lerp(local, server.expand_as(local), weights[:, :, None], out=out)
+
+
+def adapter_weights(
+    mode: Mode, local: Tensor, server: Tensor, theta: Tensor | None, widths: Sequence[int] | None, pool: Pool
+) -> Tensor:
+    """The adapters' weights: elastic ones of every row [c, m], the dynamic one of the whole table [c, 1]."""
     if theta is None:
         raise ConfigError(f"{mode} merging needs the clients' adapters; pass theta.")
     widths = adapter_widths(local.shape[2]) if widths is None else widths
     check_widths(widths, local.shape[2])
     adapter = MergingAdapter(tuple(widths))
     if mode == "dynamic":
-        weights = adapter.table_weights(theta, *pool_rows(pool, local, server)).mean(1, keepdim=True)
-    else:
-        weights = adapter.table_weights(theta, local, server)
-    return torch.lerp(local, server.expand_as(local), weights[:, :, None], out=out)
+        return adapter.table_weights(theta, *pool_rows(pool, local, server)).mean(1, keepdim=True)
+    return adapter.table_weights(theta, local, server)

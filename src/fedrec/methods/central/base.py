@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError, FedrecError
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import State
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.task import Task
@@ -101,6 +103,10 @@ class CentralTrainer:
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say."""
         return self.method.diagnostics(self.task, self.model)
+
+    def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
+        """None."""
+        return iter(())
 
     def client_groups(self) -> dict[str, Tensor]:
         """None."""

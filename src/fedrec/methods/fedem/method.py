@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.store import select
 from fedrec.method import (
     ClientState,
@@ -264,6 +265,19 @@ class FedEM(Method):
             theta = private[ADAPTER] if self.merger.adapts else None
             items = self.merger.merged(items, tensor(payload, "items"), theta)
         return dot(private["user"], items)
+
+    @property
+    def merges(self) -> bool:
+        """Clients have a table of their own and get one."""
+        return True
+
+    def mixture(self, task: Task, private: ClientState, payload: Payload) -> Mixture:
+        """The own tables and the server's; clients without one of the server's have their own."""
+        items = private["items"]
+        if "items" not in payload:
+            return Mixture(items, items, items.new_zeros(items.shape[:2]))
+        theta = private[ADAPTER] if self.merger.adapts else None
+        return self.merger.mixture(items, tensor(payload, "items"), theta)
 
 
 class MeanFedEM(FedEM, SumMethod):

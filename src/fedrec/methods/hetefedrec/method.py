@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
+from fedrec.federation.mixture import Mixture
 from fedrec.federation.result import metric_title
 from fedrec.local.mlp import kaiming
 from fedrec.method import (
@@ -238,6 +239,18 @@ class HeteFedRec(SumMethod):
             theta = tensor(payload, f"theta{size}")
         positive = private["positives"].float() if "positives" in private else None
         return self.model.score(size, users, table, theta, positive)
+
+    @property
+    def merges(self) -> bool:
+        """Where merging is more than taking the download."""
+        return self.own.used
+
+    def mixture(self, task: Task, private: ClientState, payload: Payload) -> Mixture | None:
+        """The own tables of the client's size and the download."""
+        if not self.own.used:
+            return None
+        size = self.roles.trains[int(private["group"][0])]
+        return self.own.merger(size).kept_mixture(private, tensor(payload, "items"))
 
     @property
     def views(self) -> tuple[str, ...]:
