@@ -3,7 +3,7 @@ import torch
 
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
-from fedrec.federation import simulation as memory
+from fedrec.federation import clients as memory
 from fedrec.federation.cohorts import cohorts, cut
 from fedrec.federation.payload import RowUpdate, Table, client_bytes
 from fedrec.federation.simulation import Simulation

@@ -40,7 +40,7 @@ class SumMethod(Method):
 
     def gather(self, task: Task) -> Gathering:
         """Sums."""
-        return _Sums(self, task)
+        return Sums(self, task)
 
 
 class EachMethod(Method):
@@ -54,28 +54,38 @@ class EachMethod(Method):
 
     def gather(self, task: Task) -> Gathering:
         """A list."""
-        return _Uploads(self, task)
+        return Uploads(self, task)
 
 
-class _Sums(Gathering):
+class Sums(Gathering):
+    """A round's sums over clients; those that several places added up are merged by adding them."""
+
     def __init__(self, method: SumMethod, task: Task) -> None:
+        """Nobody has sent anything yet."""
         self.method, self.task, self.total = method, task, Total()
 
     def add(self, upload: Upload) -> None:
+        """Add a cohort's contribution."""
         if upload.parts:
             self.method.contribute(self.task, upload, self.total)
 
     def step(self, server: State, round: int) -> State:
+        """The method's step on the sums."""
         return self.method.step(self.task, server, self.total, round)
 
 
-class _Uploads(Gathering):
+class Uploads(Gathering):
+    """A round's uploads, one by one; those collected in several places follow each other."""
+
     def __init__(self, method: EachMethod, task: Task) -> None:
+        """Nobody has sent anything yet."""
         self.method, self.task, self.uploads = method, task, list[Upload]()
 
     def add(self, upload: Upload) -> None:
+        """Keep a cohort's upload."""
         if upload.parts:
             self.uploads.append(upload)
 
     def step(self, server: State, round: int) -> State:
+        """The method's step on the uploads."""
         return self.method.step(self.task, server, self.uploads, round)

@@ -16,9 +16,13 @@ from fedrec.sampling.samples import Samples
 class ClientStore:
     """The state of all clients, ordered so that the usual cohorts are contiguous and need no copy."""
 
-    def __init__(self, order: Tensor, folder: Path | None = None) -> None:
-        """``order`` lists the clients in storage order; with ``folder`` tensors live in memory-mapped files there."""
-        self.row = torch.empty_like(order)
+    def __init__(self, order: Tensor, folder: Path | None = None, *, numbers: int | None = None) -> None:
+        """``order`` lists the clients in storage order; with ``folder`` tensors live in memory-mapped files there.
+
+        ``numbers`` is how many clients there are in all, where only some of them have their state here.
+        """
+        self.clients = len(order)
+        self.row = torch.full((numbers if numbers is not None else len(order),), -1, dtype=torch.int64)
         self.row[order] = torch.arange(len(order))
         self.folder = folder
         self.tensors: State = {}
@@ -31,7 +35,7 @@ class ClientStore:
         self.at(clients).write(state)
 
     def _allocate(self, name: str, like: Tensor) -> Tensor:
-        shape = (len(self.row), *like.shape[1:])
+        shape = (self.clients, *like.shape[1:])
         if self.folder is None:
             return torch.empty(shape, dtype=like.dtype, device=like.device)
         size, path = torch.Size(shape).numel(), self.folder / f"{name}.bin"
