@@ -14,6 +14,10 @@ class DataError(FedrecError):
     """A data set that cannot be found, read or used."""
 
 
+class AbsentError(DataError):
+    """A known data set that is neither on this machine nor to be had."""
+
+
 class ConfigError(FedrecError):
     """An option or setting that makes no sense."""
 

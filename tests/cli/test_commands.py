@@ -4,15 +4,8 @@ import sys
 
 import pytest
 
+from command_line import run
 from fedrec.cli import main
-
-
-def run(capsys, *words):
-    """Exit code, stdout and stderr of one command."""
-    with pytest.raises(SystemExit) as end:
-        main([*words])
-    captured = capsys.readouterr()
-    return end.value.code or 0, captured.out, captured.err
 
 
 def test_json_has_the_whole_result(capsys, tmp_path):

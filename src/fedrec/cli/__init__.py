@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 from fedrec.errors import FedrecError
 
@@ -10,6 +12,31 @@ from fedrec.errors import FedrecError
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``fedrec``."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        try:
+            _run(words)
+        finally:
+            sys.stdout.flush()  # what cannot be written is noticed here, not when the interpreter ends
+    except FedrecError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # whoever reads the output has had enough
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        if debug:
+            raise
+        if not error.filename:
+            _drop_output()
+        _fail(_sentence(error))
+
+
+def _run(words: list[str]) -> None:
     if words == ["--version"]:
         from fedrec.version import installed_version
 
@@ -17,19 +44,32 @@ def main(arguments: list[str] | None = None) -> None:
         return
     from fedrec.cli.app import app  # with torch and all, which takes seconds
 
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
-    try:
-        app(words, standalone_mode=True)
-    except FedrecError as error:
-        if debug:
-            raise
-        from rich.console import Console
-        from rich.markup import escape
+    app(words, standalone_mode=True)
 
-        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)
+
+def _fail(sentence: str) -> None:
+    from fedrec.screen import print_error
+
+    with suppress(OSError):
+        print_error(sentence)
+    sys.exit(2)
+
+
+def _sentence(error: OSError) -> str:
+    """What the system refused; a stream has no name."""
+    reason = error.strerror or str(error)
+    if not error.filename:
+        return (
+            f"the output cannot be written ({reason}); a run that had a run folder is saved there, see 'fedrec show'."
+        )
+    name = os.fsdecode(error.filename)
+    shown = name if len(name) <= 200 else f"{name[:100]}... ({len(name):,} characters)"
+    return f"{shown} cannot be used ({reason})."
+
+
+def _drop_output() -> None:
+    """What stands in the buffer of a broken stdout must not fail again when the interpreter ends."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.progress import Progress
-from rich.table import Table
 
 from fedrec.cli.common import (
     DataDirOption,
@@ -18,6 +17,7 @@ from fedrec.cli.common import (
     print_json,
     read_data,
 )
+from fedrec.cli.tables import plain_table
 from fedrec.errors import ConfigError
 from fedrec.evaluation.audit import audit, default_protocols
 from fedrec.protocol import preset
@@ -59,22 +59,15 @@ def audit_command(
     if as_json:
         print_json(report)
         return
-    table = Table(
-        "protocol",
-        "rounds",
-        "HR@10",
-        "NDCG@10",
-        "full HR@10",
-        "full NDCG@10",
-        title=f"A scorer that only counts its negatives, {data}",
-    )
+    rows = []
     for name, found in report["protocols"].items():
         for number, values in found["rounds"].items():
             cells = [
                 values.get(kind, {}).get(metric) for kind in ("sampled", "full") for metric in ("hr@10", "ndcg@10")
             ]
-            table.add_row(name, number, *["-" if v is None else f"{v:.4f}" for v in cells])
-    out.print(table)
+            rows.append([name, number, *["-" if v is None else f"{v:.4f}" for v in cells]])
+    heads = ["protocol", "rounds", "HR@10", "NDCG@10", "full HR@10", "full NDCG@10"]
+    out.print(plain_table(heads, rows, title=f"A scorer that only counts its negatives, {data}"))
     for name, found in report["protocols"].items():
-        colour = "red" if found["leaks"] else "green"
-        out.print(f"[{colour}]{name}[/{colour}]: {found['verdict']}", soft_wrap=True)
+        out.print(name, style="red" if found["leaks"] else "green", end="")
+        out.print(f": {found['verdict']}", soft_wrap=True)

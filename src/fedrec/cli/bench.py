@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-import torch
 import typer
 from rich.table import Table
 
 from fedrec import bench
 from fedrec.cli.common import JsonOption, err, out, print_json
+from fedrec.cli.tables import plain_table
+from fedrec.compute.device import cpu_threads
+from fedrec.errors import FedrecError
+
+PHASES = ("sampling", "training", "aggregation", "evaluation")
+HEADS = (
+    "case",
+    "s/ round",
+    "sam- pling",
+    "train- ing",
+    "aggre- gation",
+    "evalu- ation",
+    "clients /s",
+    "steps /s",
+    "MB",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -19,14 +35,16 @@ def register(app: typer.Typer) -> None:
 
 def bench_command(
     case: Annotated[
-        list[str] | None, typer.Option(help=f"What to time; repeat it. One of {', '.join(bench.CASES | bench.OTHERS)}.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"What to time; repeat it. One of {', '.join(bench.CASES | bench.OTHERS)}."),
     ] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help=f"Data shape; repeat it. One of {', '.join(bench.SHAPES)}.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"Data shape; repeat it. One of {', '.join(bench.SHAPES)}."),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Timed rounds; the median is reported.", min=1)] = 3,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
+    rounds: Annotated[int, typer.Option(metavar="N", help="Timed rounds; the median is reported.", min=1)] = 3,
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads.", min=1)] = None,
     all_cases: Annotated[bool, typer.Option("--all", help="Time all methods, on the ML-100K shape.")] = False,
     here: Annotated[
         bool, typer.Option("--here", help="Measure in this process instead of one process per case.")
@@ -34,35 +52,45 @@ def bench_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure seconds per round, clients per second and peak memory."""
-    if threads:
-        torch.set_num_threads(threads)
     cases = case or [*bench.CASES, *(bench.OTHERS if all_cases else ())]
     shapes = shape or (["ml-100k-shape"] if all_cases else list(bench.DEFAULT_SHAPES))
     results = []
-    if here:
-        results = [bench.measure(c, s, rounds=rounds, device=device) for s in shapes for c in cases]
-    else:
-        for found in bench.run_all(cases, shapes, rounds=rounds, device=device, threads=threads):
-            results.append(found)
-            err.print(
-                f"{found['case']} on {found['shape']}: {found.get('seconds_per_round', 'skipped')}", highlight=False
-            )
+    with cpu_threads(threads):
+        if here:
+            results = [bench.measure(c, s, rounds=rounds, device=device) for s in shapes for c in cases]
+        else:
+            for found in bench.run_all(cases, shapes, rounds=rounds, device=device, threads=threads):
+                results.append(found)
+                err.print(f"{found['case']} on {found['shape']}: {_outcome(found)}", soft_wrap=True)
     if as_json:
         print_json({"results": results})
-        return
-    names = ("sampling", "training", "aggregation", "evaluation")
-    table = Table("case", "shape", "s/round", *names, "clients/s", "steps/s", "peak MB", "threads", "device")
-    for r in results:
-        if "skipped" in r:
-            table.add_row(r["case"], r["shape"], r["skipped"])
-            continue
-        cells = [f"{r['phases'].get(name, 0):.3f}" for name in names]
-        rates = [
-            f"{r['clients_per_second']:,.0f}",
-            f"{r['local_steps_per_second']:,.0f}",
-            f"{r['peak_memory_mb']:,.0f}",
-        ]
-        table.add_row(
-            r["case"], r["shape"], f"{r['seconds_per_round']:.3f}", *cells, *rates, str(r["threads"]), r["device"]
+    else:
+        for table in _tables(results):
+            out.print(table)
+    if failed := [found for found in results if "failed" in found]:
+        first = failed[0]
+        raise FedrecError(
+            f"{len(failed)} of {len(results)} benchmarks failed; {first['case']} on {first['shape']}: {first['failed']}"
         )
-    out.print(table)
+
+
+def _tables(results: list[dict[str, Any]]) -> Iterator[Table]:
+    """A table for each shape: side by side they would be wider than a terminal."""
+    for shape in dict.fromkeys(found["shape"] for found in results):
+        chosen = [found for found in results if found["shape"] == shape]
+        where = dict.fromkeys(f"{r['device']}, threads: {r['threads']}" for r in chosen if "device" in r)
+        yield plain_table(HEADS, [_row(found) for found in chosen], title=shape, caption="; ".join(where) or None)
+
+
+def _row(found: dict[str, Any]) -> list[str]:
+    if "seconds_per_round" not in found:
+        return [found["case"], "failed" if "failed" in found else "not here", *[""] * (len(HEADS) - 2)]
+    cells = [f"{found['phases'].get(name, 0):.3f}" for name in PHASES]
+    rates = [f"{found[name]:,.0f}" for name in ("clients_per_second", "local_steps_per_second", "peak_memory_mb")]
+    return [found["case"], f"{found['seconds_per_round']:.3f}", *cells, *rates]
+
+
+def _outcome(found: dict[str, Any]) -> str:
+    if "seconds_per_round" in found:
+        return f"{found['seconds_per_round']:.3f} s per round"
+    return f"failed: {found['failed']}" if "failed" in found else f"skipped: {found['skipped']}"

@@ -3,36 +3,77 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedrec.data import Interactions, catalogue, load, read_csv
 from fedrec.errors import ConfigError, unknown
+from fedrec.federation.result import finite
 from fedrec.protocol import Protocol, preset
 from fedrec.running.options import RunOptions
+from fedrec.screen import screen
 
-err = Console(stderr=True)
-out = Console() if sys.stdout.isatty() else Console(width=120)
+err = screen(stderr=True)
+out = screen()
 DEFAULTS = RunOptions()
 """Defaults of everything that is an option of a run in Python, too."""
+DEFAULT_PROTOCOL = "honest"
 
-DataOption = Annotated[str, typer.Option("--data", help="Name of a known data set, or path of a CSV or Parquet file.")]
-DataDirOption = Annotated[
-    str | None, typer.Option("--data-dir", help="Folder with <name>/ratings.csv.gz (also: FEDREC_DATA).")
+DATA, TRAINING, FOLDER, PRIVACY, OUTPUT = "Data and protocol", "Training", "Run folder", "Privacy", "Output"
+"""Groups of options in the help of a command that has many."""
+
+
+def check_seed(seed: int) -> int:
+    """Seeds are whole numbers of 63 bits."""
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"--seed is {seed}; give a whole number from 0 to {2**63 - 1}.")
+    return seed
+
+
+def check_path(value: str | None) -> str | None:
+    """An empty path would be the folder one is in."""
+    if value == "":
+        raise ConfigError("a path is empty; give a name, or leave the option out.")
+    return value
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="NAME|PATH",
+        help="Name of a known data set, or path of a CSV or Parquet file.",
+        rich_help_panel=DATA,
+    ),
 ]
-ProtocolOption = Annotated[str, typer.Option("--protocol", help="honest, paper, pfedrec or hetefedrec.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of everything random.")]
+DataDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="Folder with <name>/ratings.csv.gz (also: FEDREC_DATA).",
+        callback=check_path,
+        rich_help_panel=DATA,
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed", metavar="N", callback=check_seed, help="Seed of everything random.", rich_help_panel=TRAINING
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.", rich_help_panel=OUTPUT),
+]
 
 
 def print_json(value: Any) -> None:
-    """One object on stdout."""
-    print(json.dumps(value, indent=2))
+    """One object on stdout, readable by every JSON reader: no NaN, no infinity."""
+    print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
 def read_data(
@@ -41,15 +82,27 @@ def read_data(
     """A data set by name or file (with the names of its columns), and how to find it again."""
     if not name:
         raise ConfigError("--data is empty; give the name of a data set or the path of a file.")
-    if name in catalogue or name == "demo":
-        return load(name, data_dir=data_dir), {"name": name}
-    path = Path(name)
-    if path.exists() or path.suffix or "/" in name:
-        data = read_csv(path, **(columns or {}))
+    if name not in catalogue and name != "demo" and _is_file(name):
+        data = read_csv(name, **(columns or {}))
         for note in data.notes:
-            err.print(note, markup=False, highlight=False, soft_wrap=True)
-        return data, {"path": str(path.resolve())} | (columns or {})
+            err.print(note, soft_wrap=True)
+        return data, {"path": str(Path(name).resolve())} | (columns or {})
+    for role in columns or {}:
+        option = "time" if role == "timestamp" else role
+        raise ConfigError(
+            f"--{option}-column names a column of a file of your own, and '{name}' is a data set by name; leave it out, or "
+            "give --data a path."
+        )
     return load(name, data_dir=data_dir), {"name": name}
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is a path: there is such a file, or it looks like one."""
+    try:
+        return Path(name).exists() or bool(Path(name).suffix) or "/" in name
+    except OSError as error:
+        shown = name if len(name) <= 100 else f"{name[:100]}... ({len(name):,} characters)"
+        raise ConfigError(f"--data {shown} cannot be a file ({error.strerror}); give a shorter path.") from None
 
 
 def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from rich.table import Table
 
 from fedrec.cli.common import DataDirOption, JsonOption, err, out, print_json, read_data
+from fedrec.cli.tables import plain_table
 from fedrec.data import catalogue, filter_interactions, stats
 
 app = typer.Typer(no_args_is_help=True)
@@ -19,11 +19,11 @@ def list_sets(as_json: JsonOption = False) -> None:
     if as_json:
         print_json({name: {"title": e.title, "terms": e.terms} for name, e in catalogue.items()})
         return
-    table = Table("name", "what", "users", "items", "rows", "time")
-    for name, entry in catalogue.items():
-        counts = [f"{n:,}" for n in (entry.users, entry.items, entry.rows)]
-        table.add_row(name, entry.title, *counts, "yes" if entry.timestamps else "no")
-    out.print(table)
+    rows = [
+        [name, e.title, "yes" if e.timestamps else "no", *(f"{n:,}" for n in (e.users, e.items, e.rows))]
+        for name, e in catalogue.items()
+    ]
+    out.print(plain_table(["name", "what", "time", "users", "items", "rows"], rows, texts=3))
     out.print("Terms of use: fedrec data list --json. Get one with: fedrec data get NAME")
 
 
@@ -31,9 +31,9 @@ def list_sets(as_json: JsonOption = False) -> None:
 def get(name: str, data_dir: DataDirOption = None) -> None:
     """Find or download a data set and say what is in it."""
     data, _ = read_data(name, data_dir)
-    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", highlight=False)
+    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.")
     if data.terms:
-        err.print(f"Terms: {data.terms}", highlight=False, soft_wrap=True)
+        err.print(f"Terms: {data.terms}", soft_wrap=True)
 
 
 @app.command("stats")
@@ -54,10 +54,8 @@ def show_stats(
     if as_json:
         print_json(found | {key: found["raw"][key] for key in ("users", "items", "rows")})
         return
-    table = Table("", "raw", f"users with >= {min_interactions} rows")
-    for key, value in found["raw"].items():
-        table.add_row(key.replace("_", " "), _text(value), _text(found["filtered"][key]))
-    out.print(table)
+    rows = [[key.replace("_", " "), _text(value), _text(found["filtered"][key])] for key, value in found["raw"].items()]
+    out.print(plain_table(["", "raw", f"users with >= {min_interactions} rows"], rows))
 
 
 def _text(value: object) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fedrec.api import train
 from fedrec.cli.common import DEFAULTS, DataDirOption, SeedOption, err, out, read_data
-from fedrec.cli.tables import print_results
+from fedrec.cli.tables import print_results, ranking
 from fedrec.data import catalogue
-from fedrec.errors import ConfigError, DataError, unknown
+from fedrec.errors import AbsentError, ConfigError, unknown
 from fedrec.protocol import preset
 from fedrec.running.run import Run
 
@@ -35,7 +34,7 @@ def quickstart(
         raise ConfigError(unknown("data set", data, catalogue))
     try:
         interactions, source = read_data(data, data_dir)
-    except DataError as error:
+    except AbsentError as error:
         err.print(f"{error} Using the embedded demonstration data instead.", soft_wrap=True)
         interactions, source = read_data("demo", None)
     results, first = [], None
@@ -47,8 +46,9 @@ def quickstart(
             results.append(run.result)
             first = first or run
     print_results(results)
+    out.print("leaks", style="red", end="")
     out.print(
-        "[red]leaks[/red]: under 'paper', what FedEM's released code does, the held-out item is the only unseen item that\n"
+        ": under 'paper', what FedEM's released code does, the held-out item is the only unseen item that\n"
         "is never a training negative, and the round is chosen on test. Training without any federation ('local') then\n"
         "looks excellent. Under 'honest' the same methods show what they really learn. See docs/protocols.md."
     )
@@ -58,7 +58,4 @@ def quickstart(
 
 def _show_list(run: Run) -> None:
     user = run.split.data.user_ids[0]
-    table = Table("rank", "item", "score", title=f"{run.method.name} recommends to user {user} (honest)")
-    for rank, (item, score) in enumerate(run.recommend(user, 10), 1):
-        table.add_row(str(rank), str(item), f"{score:.3f}")
-    out.print(table)
+    out.print(ranking(run.recommend(user, 10), f"{run.method.name} recommends to user {user} (honest)"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fedrec.api import load_run
 from fedrec.cli.common import JsonOption, RunFolder, out, print_json
+from fedrec.cli.tables import ranking
 
 
 def register(app: typer.Typer) -> None:
@@ -22,12 +22,9 @@ def recommend(
     k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the best new items for one user of a trained run."""
+    """Print the best new items for one user of a trained RUN (the folder that --out named)."""
     found = load_run(run).recommend(user, k)
     if as_json:
         print_json({"user": user, "items": [{"item": item, "score": score} for item, score in found]})
         return
-    table = Table("rank", "item", "score", title=f"Top {k} for user {user}")
-    for rank, (item, score) in enumerate(found, 1):
-        table.add_row(str(rank), str(item), f"{score:.4f}")
-    out.print(table)
+    out.print(ranking(found, f"Top {k} for user {user}"))

@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from fedrec.cli.common import JsonOption, print_json
-from fedrec.cli.tables import print_results
+from fedrec.cli.tables import by_rank, print_results
+from fedrec.errors import FedrecError
+from fedrec.federation.result import Result
 from fedrec.running.saved import read_result
+from fedrec.screen import print_error
 
 
 def register(app: typer.Typer) -> None:
@@ -18,12 +21,32 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")], as_json: JsonOption = False
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Print the results of one or several runs side by side."""
-    results = [read_result(run) for run in runs]
+    """Print the results of one or several runs (their folders) side by side, the best first.
+
+    A folder that holds no finished run is named and left out; the exit code is then 2.
+    """
+    results, failed = read_all(runs)
     if as_json:
         plain = [result.model_dump(mode="json") for result in results]
-        print_json(plain[0] if len(plain) == 1 else plain)
-    else:
-        print_results(results)
+        if plain or not failed:
+            print_json(plain[0] if len(runs) == 1 else plain)
+    elif results:
+        print_results(by_rank(results))
+    for error in failed:
+        print_error(str(error))
+    if failed:
+        raise typer.Exit(2)
+
+
+def read_all(runs: list[Path]) -> tuple[list[Result], list[FedrecError]]:
+    """The results that can be read, each folder once, and what is wrong with the others."""
+    results, failed = [], []
+    for run in dict.fromkeys(runs):
+        try:
+            results.append(read_result(run))
+        except FedrecError as error:
+            failed.append(error)
+    return results, failed

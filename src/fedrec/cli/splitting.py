@@ -17,9 +17,9 @@ def split_data(protocol: Protocol, data: Interactions, seed: int, quiet: bool = 
     if quiet or len(data) < LONG:
         return protocol.split(data, seed)
     if not err.is_terminal:
-        err.print(f"splitting {len(data):,} rows", highlight=False)
+        err.print(f"splitting {len(data):,} rows")
         return protocol.split(data, seed)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("splitting", total=None)
 

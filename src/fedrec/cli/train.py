@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,18 @@ from pydantic import ValidationError
 
 from fedrec.api import train
 from fedrec.cli.common import (
+    DATA,
+    DEFAULT_PROTOCOL,
     DEFAULTS,
+    FOLDER,
+    OUTPUT,
+    PRIVACY,
+    TRAINING,
     DataDirOption,
     DataOption,
     JsonOption,
-    ProtocolOption,
     SeedOption,
+    check_path,
     choice,
     err,
     parse_settings,
@@ -37,63 +44,78 @@ def register(app: typer.Typer) -> None:
     app.command("train")(train_command)
 
 
+_data = partial(typer.Option, rich_help_panel=DATA)
+_training = partial(typer.Option, rich_help_panel=TRAINING)
+_folder = partial(typer.Option, rich_help_panel=FOLDER)
+_privacy = partial(typer.Option, rich_help_panel=PRIVACY)
+
+
 def train_command(
     method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
     data: DataOption = "ml-100k",
-    protocol: ProtocolOption = "honest",
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds of training; by default the method's own number.", min=0)
-    ] = DEFAULTS.rounds,
-    seed: SeedOption = DEFAULTS.seed,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, key=value; repeat it.")
+    data_dir: DataDirOption = None,
+    user_column: Annotated[str | None, _data(metavar="NAME", help="User column of an own file.")] = None,
+    item_column: Annotated[str | None, _data(metavar="NAME", help="Item column of an own file.")] = None,
+    rating_column: Annotated[str | None, _data(metavar="NAME", help="Its rating column.")] = None,
+    time_column: Annotated[str | None, _data(metavar="NAME", help="Its timestamp column.")] = None,
+    protocol: Annotated[
+        str | None,
+        _data(metavar="NAME", help="honest (default), paper, pfedrec or hetefedrec."),
     ] = None,
     protocol_set: Annotated[
-        list[str] | None, typer.Option(help="A choice of the protocol, key=value; repeat it.")
+        list[str] | None, _data(metavar="KEY=VALUE", help="A choice of the protocol; repeat it.")
+    ] = None,
+    split_file: Annotated[
+        str | None,
+        _data(metavar="PATH", help="Test pairs (user,item) of a published split.", callback=check_path),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        _training("--set", metavar="KEY=VALUE", help="A setting; 'fedrec methods NAME' lists them. Repeat it."),
     ] = None,
     merge: Annotated[
         str | None,
-        typer.Option(help="How clients merge the downloaded table: elastic, dynamic, static, replace or none."),
+        _training(metavar="MODE", help="How clients merge tables: elastic, dynamic, static, replace, none."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Run folder for logs, checkpoints, result and model.")
-    ] = DEFAULTS.out,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = DEFAULTS.device,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = DEFAULTS.threads,
-    split_file: Annotated[
-        Path | None, typer.Option(help="Test pairs (user,item) of a published split; replaces --protocol.")
-    ] = None,
+    rounds: Annotated[
+        int | None, _training(metavar="N", help="By default the method's own number.", min=0)
+    ] = DEFAULTS.rounds,
+    seed: SeedOption = DEFAULTS.seed,
     evaluate_every: Annotated[
-        int, typer.Option(help="Evaluate every so many rounds.", min=1)
+        int, _training(metavar="N", help="Evaluate every so many rounds.", min=1)
     ] = DEFAULTS.evaluate_every,
+    device: Annotated[str, _training(metavar="NAME", help="auto, cpu or cuda.")] = DEFAULTS.device,
+    threads: Annotated[
+        int | None, _training(metavar="N", help="CPU threads; 1 beside other runs.", min=1)
+    ] = DEFAULTS.threads,
+    store: Annotated[str, _training(metavar="WHERE", help="Client state: memory or disk.")] = DEFAULTS.store,
+    out: Annotated[
+        str | None, _folder(metavar="FOLDER", help="For logs, checkpoints, result and model.", callback=check_path)
+    ] = None,
+    resume: Annotated[bool, _folder("--resume", help="Continue the run in --out.")] = DEFAULTS.resume,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Write a checkpoint every so many rounds (needs --out).", min=0)
+        int, _folder(metavar="N", help="Write a checkpoint every so many rounds.", min=0)
     ] = DEFAULTS.checkpoint_every,
     keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Keep them when the run ends, so that rounds can be added later.")
+        bool, _folder("--keep-checkpoints", help="Keep them at the end, so that rounds can be added.")
     ] = DEFAULTS.keep_checkpoints,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = DEFAULTS.resume,
-    store: Annotated[str, typer.Option(help="Where client state lives: memory or disk.")] = DEFAULTS.store,
-    ldp: Annotated[str | None, typer.Option(help="Local differential privacy on uploads: laplace or gaussian.")] = None,
+    tensorboard: Annotated[bool, _folder("--tensorboard", help="Also log for TensorBoard.")] = DEFAULTS.tensorboard,
+    ldp: Annotated[
+        str | None, _privacy(metavar="KIND", help="Local differential privacy: laplace or gaussian.")
+    ] = None,
     ldp_clip: Annotated[
-        float | None, typer.Option(help="Norm an upload's change is clipped to (default 1); 0: no clipping.")
+        float | None, _privacy(metavar="NORM", help="Clips an upload's change (default 1); 0: no clipping.")
     ] = None,
-    ldp_scale: Annotated[
-        float | None, typer.Option(help="Noise scale (Laplace) or standard deviation (Gaussian); default 0.01.")
+    ldp_scale: Annotated[float | None, _privacy(metavar="SCALE", help="Of the noise (default 0.01).")] = None,
+    ldp_delta: Annotated[
+        float | None, _privacy(metavar="DELTA", help="Of the stated guarantee (default 1e-5).")
     ] = None,
-    ldp_delta: Annotated[float | None, typer.Option(help="Delta of the stated guarantee (default 1e-5).")] = None,
-    user_column: Annotated[str | None, typer.Option(help="Name of the user column of an own file.")] = None,
-    item_column: Annotated[str | None, typer.Option(help="Name of the item column.")] = None,
-    rating_column: Annotated[str | None, typer.Option(help="Name of the rating column.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Name of the timestamp column.")] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run folder.")
-    ] = DEFAULTS.tensorboard,
-    data_dir: DataDirOption = None,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = not DEFAULTS.progress,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)
+    ] = not DEFAULTS.progress,
 ) -> None:
-    """Train a method and judge it under a protocol."""
+    """Train a METHOD ('fedrec methods' lists them) and judge it under a protocol."""
     run_options = RunOptions.model_validate(
         {
             "rounds": rounds,
@@ -105,33 +127,36 @@ def train_command(
             "keep_checkpoints": keep_checkpoints,
             "resume": resume,
             "progress": not quiet,
-            "privacy": _privacy(ldp, ldp_clip, ldp_scale, ldp_delta),
+            "privacy": _stage(ldp, ldp_clip, ldp_scale, ldp_delta),
             "store": choice("store", store, ("memory", "disk")),
             "tensorboard": tensorboard,
             "threads": threads,
         }
     )
     if split_file is not None:
+        if protocol is not None:
+            raise ConfigError(
+                "--split-file is a protocol of its own and --protocol another one; leave one out (--protocol-set changes its "
+                "choices)."
+            )
         choices = parse_settings(protocol_set or [], "--protocol-set")
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
-        chosen = read_protocol(protocol, protocol_set or [])
+        chosen = read_protocol(protocol or DEFAULT_PROTOCOL, protocol_set or [])
     options = parse_settings(settings or [])
     if merge is not None and options.get("merge", merge) != merge:
         raise ConfigError(f"--merge {merge} and --set merge={options['merge']} contradict each other; leave one out.")
-    made = create(method, options, protocol=protocol, data=data, merge=merge)
+    made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data, merge=merge)
     named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
     interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, seed)
-        source["split_file"] = str(split_file.resolve())
+        source["split_file"] = str(Path(split_file).resolve())
     else:
         split = split_data(chosen, interactions, seed, quiet)
     if chosen.leaks and not quiet:
-        err.print(
-            f"[yellow]protocol '{chosen.name}' leaks: {'; '.join(chosen.leak_reasons)}.[/yellow]",
-            soft_wrap=True,
-        )
+        reasons = "; ".join(chosen.leak_reasons)
+        err.print(f"protocol '{chosen.name}' leaks: {reasons}.", style="yellow", soft_wrap=True)
     run = train(made, split, run_options, source=source)
     if as_json:
         print_json(run.result.model_dump(mode="json"))
@@ -139,7 +164,7 @@ def train_command(
         print_results([run.result])
 
 
-def _privacy(ldp: str | None, clip: float | None, scale: float | None, delta: float | None) -> Privacy | None:
+def _stage(ldp: str | None, clip: float | None, scale: float | None, delta: float | None) -> Privacy | None:
     given = {"clip": clip, "scale": scale, "delta": delta}
     if ldp is None:
         for name, value in given.items():

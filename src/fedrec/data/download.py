@@ -12,8 +12,9 @@ import urllib.request
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from fedrec.screen import screen
 
 _CHUNK = 1 << 16
 _SILENCE_S = 20.0  # longest wait for an answer
@@ -47,8 +48,8 @@ def fetch(url: str, folder: Path, sha256: str | None = None, silence_s: float = 
 def _stream(answer: http.client.HTTPResponse, file: BinaryIO, title: str, total: int | None) -> int:
     """Copy the answer to the file under a progress bar; returns the number of bytes."""
     deadline, received = time.monotonic() + _TOTAL_S, 0
-    bar = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*bar, console=Console(stderr=True), transient=True) as progress:
+    bar = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*bar, console=screen(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
         while chunk := answer.read(_CHUNK):
             file.write(chunk)

@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import platformdirs
-from rich.console import Console
 
 from fedrec.data.catalogue import Entry, catalogue
 from fedrec.data.demo import demo
@@ -15,7 +14,8 @@ from fedrec.data.download import UnavailableError
 from fedrec.data.interactions import Interactions
 from fedrec.data.reading import read_csv
 from fedrec.data.sources import HEADER, Official, Package, write_rows
-from fedrec.errors import DataError, unknown
+from fedrec.errors import AbsentError, DataError, unknown
+from fedrec.screen import screen
 
 _FILE = "ratings.csv.gz"
 
@@ -64,21 +64,21 @@ def _read(path: Path, entry: Entry) -> Interactions:
 
 
 def _download(entry: Entry, target: Path) -> Interactions:
-    screen = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    told = screen(stderr=True)
     reasons = [] if entry.sources else ["it has no public download"]
     if entry.sources:
-        screen.print(f"Fetching {entry.title}. Terms: {entry.terms}")
+        told.print(f"Fetching {entry.title}. Terms: {entry.terms}", soft_wrap=True)
     for source in entry.sources:
         try:
             return _fetch(source, entry, target)
         except (UnavailableError, DataError) as error:
             reasons.append(f"{source}: {str(error).rstrip('.')}")
-            screen.print(f"Not available, {reasons[-1]}.")
+            told.print(f"Not available, {reasons[-1]}.", soft_wrap=True)
         except OSError as error:
             raise DataError(
                 f"cannot write to the cache folder {target.parent} ({error}); set FEDREC_CACHE to another."
             ) from None
-    raise DataError(
+    raise AbsentError(
         f"data set '{entry.name}' is not on this machine and cannot be fetched ({'; '.join(reasons)}); "
         f"put its rows, with the header {','.join(HEADER)}, at {target}, or give a data folder (data_dir, or "
         f"FEDREC_DATA in the environment) that holds {entry.name}/{_FILE}."

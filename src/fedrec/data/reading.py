@@ -80,14 +80,15 @@ def from_frame(
 
 def _content(path: Path) -> bytes:
     """The bytes of a file, unpacked if they are gzipped, whatever its name."""
-    if path.is_dir():
-        raise DataError(f"{path}: this is a folder; name the file in it.")
     try:
         data = path.read_bytes()
+    except IsADirectoryError:
+        raise DataError(f"{path}: this is a folder; name the file in it.") from None
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file.") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: the file cannot be read ({error}).") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DataError(f"{path}: the file cannot be read ({reason}).") from None
     if not data:
         raise DataError(f"{path}: the file is empty.")
     if not data.startswith(_GZIP):

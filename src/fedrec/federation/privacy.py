@@ -7,6 +7,7 @@ Laplace; for Gaussian noise the cost depends on delta. Costs over rounds come fr
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
@@ -87,7 +88,8 @@ class PrivacyStage:
         """Budget a client has spent after that many uploads; None where there is no guarantee."""
         if self.settings.clip is None or self.settings.scale == 0:
             return None
-        return _epsilon(self.settings, uploads) if uploads else 0.0
+        spent = _epsilon(self.settings, uploads) if uploads else 0.0
+        return spent if math.isfinite(spent) else None
 
     def spends_delta(self, uploads: int) -> bool:
         """Whether the stated epsilon holds at ``delta`` only: always for Gaussian noise, for Laplace where that is smaller."""
@@ -107,7 +109,9 @@ class PrivacyStage:
         """What goes into a result: settings, epsilon per upload and of the client with most uploads, and its worth in words."""
         total, once = self.epsilon(uploads), self.epsilon(1)
         if total is None or once is None:
-            verdict = "no guarantee: without clipping and noise an upload is not differentially private"
+            verdict = (
+                "no guarantee: without clipping, or with next to no noise, an upload is not differentially private"
+            )
         elif total > MEANINGLESS:
             verdict = f"no meaningful guarantee: epsilon {total:.4g} is above {MEANINGLESS:g}"
         else:

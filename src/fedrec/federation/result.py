@@ -23,6 +23,15 @@ def _null(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+def finite(value: Any) -> Any:
+    """Plain values for JSON, which knows neither NaN nor infinity: both become None."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 Value = Annotated[float, BeforeValidator(_nan), PlainSerializer(_null, return_type=float | None, when_used="json")]
 """A mean over clients; NaN, in JSON null, where no client has a value."""
 
@@ -194,7 +203,7 @@ class Result(Identity):
     views: dict[str, ViewMetrics] = {}
     """Other ways to score that the method reports."""
     client_groups: dict[str, ClientGroup] = {}
-    diagnostics: dict[str, Any] = {}
+    diagnostics: Annotated[dict[str, Any], BeforeValidator(finite)] = {}
     """What the method itself has to say; plain values of its own making."""
     held_out_in_training: int = 0
     """Held-out items a client also trains on, where a protocol keeps repeated rows."""

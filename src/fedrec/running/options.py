@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from fedrec.compute.device import check_threads
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.privacy import Privacy
 from fedrec.settings import Settings
@@ -52,6 +53,20 @@ class RunOptions(Settings):
                 super().__init__(**values)
             except ValidationError as error:
                 raise ConfigError(_sentence(error)) from None
+
+    @field_validator("threads")
+    @classmethod
+    def _threads_can_start(cls, value: int | None) -> int | None:
+        if value is not None:
+            check_threads(value)
+        return value
+
+    @field_validator("out", mode="before")
+    @classmethod
+    def _folder_has_a_name(cls, value: Any) -> Any:
+        if value == "":  # which would be the folder one is in
+            raise ValueError("give the run folder a name, or . for the folder you are in")
+        return value
 
     @model_validator(mode="after")
     def _needs_a_folder(self) -> RunOptions:
