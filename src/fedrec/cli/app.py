@@ -12,6 +12,7 @@ import fedrec.cli.data as data
 import fedrec.cli.inspect as inspect
 import fedrec.cli.quickstart as quickstart
 import fedrec.cli.recommend as recommend
+import fedrec.cli.report as report
 import fedrec.cli.show as show
 import fedrec.cli.train as train
 
@@ -33,5 +34,5 @@ def main(
 
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (quickstart, train, recommend, show, inspect, audit, bench):
+for module in (quickstart, train, recommend, show, report, inspect, audit, bench):
     module.register(app)

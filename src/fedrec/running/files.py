@@ -78,14 +78,14 @@ def append_line(path: Path, text: str) -> None:
         raise NotWrittenError(f"{path} cannot be written ({reason(error)})") from None
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, remedy: str = "train again") -> dict[str, Any]:
     """A JSON object of this format version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise FedrecError(f"{path} cannot be read as JSON ({reason(error)}); train again.") from None
+        raise FedrecError(f"{path} cannot be read as JSON ({reason(error)}); {remedy}.") from None
     if not isinstance(content, dict):
-        raise FedrecError(f"{path} does not hold a JSON object; train again.")
+        raise FedrecError(f"{path} does not hold a JSON object; {remedy}.")
     found = content.get("format")
     if isinstance(found, int) and not isinstance(found, bool) and found > FORMAT:
         raise FedrecError(
@@ -93,7 +93,7 @@ def read_object(path: Path) -> dict[str, Any]:
         )
     if found != FORMAT or isinstance(found, bool):
         raise FedrecError(
-            f"{path} is damaged or was written by an older version of fedrec (no format {FORMAT}); train again."
+            f"{path} is damaged or was written by an older version of fedrec (no format {FORMAT}); {remedy}."
         )
     return content
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedrec.compute.device import resolve_device
 from fedrec.data.interactions import Ids
 from fedrec.errors import ConfigError, FedrecError
+from fedrec.evaluation.evaluator import Evaluation
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.state_check import StateMismatchError, check_state
 from fedrec.federation.trainer import Setup
 from fedrec.protocol.packed import NoSplitError, unpack_split
 from fedrec.protocol.split import Split
-from fedrec.running.files import checksum, read_object, read_tensors
+from fedrec.running.files import checksum, read_object, read_tensors, reason
+from fedrec.running.history import RoundLine
 from fedrec.running.per_client import unpack
 from fedrec.running.run import Run
 from fedrec.running.saving import CLIENTS, FILES, ITEMS, MANIFEST, METRICS, RESULT, SERVER, SPLIT, USERS
+
+ROUNDS = "metrics.jsonl"
+_ROUND = TypeAdapter(RoundLine)
 
 
 def is_finished(folder: Path) -> bool:
@@ -46,6 +52,25 @@ def read_result(folder: str | Path) -> Result:
         wrong = [str(found["loc"][0]) for found in error.errors() if found["loc"]] or wrong
     names = ", ".join(sorted(set(wrong))[:3])
     raise FedrecError(f"{place / RESULT} is not a complete result ({names} missing or wrong); train again.")
+
+
+def read_per_client(folder: str | Path) -> dict[str, Evaluation]:
+    """Every metric of every client of a finished run, by part."""
+    place = Path(folder)
+    _check(place, (METRICS,))
+    return unpack(read_tensors(place / METRICS))
+
+
+def read_rounds(folder: str | Path) -> list[RoundLine]:
+    """What a run logged of its rounds; nothing where it kept no log."""
+    path = Path(folder) / ROUNDS
+    if not path.exists():
+        return []
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [_ROUND.validate_python(line) for line in lines]
+    except (OSError, ValueError, RecursionError) as error:
+        raise FedrecError(f"{path} is damaged ({reason(error)}); train again.") from None
 
 
 def restore(method: Recommender, folder: str | Path, result: Result, device: str = "cpu") -> Run:

@@ -1,0 +1,1 @@
+"""Runs and studies to look at: one page in a browser, or a file for every figure."""

@@ -1,0 +1,72 @@
+"""What share of the tables of merging clients came from the server, by how popular an item is."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedrec.api import load_run
+from fedrec.methods import rebuild
+from fedrec.report.figure import Axis, Figure, Panel, Series, number
+from fedrec.report.rows import Row, SavedRun, Section
+
+PARTS, BINS = 10, 200
+
+
+def merging_weights(section: Section) -> Figure | None:
+    """One line per row whose clients merge, over tenths of the items by popularity."""
+    panels = []
+    for title, rows in section.panels:
+        series = [found for row in rows if (found := _line(row)) is not None]
+        if series:
+            names = tuple(map(str, series[0].x))
+            x = Axis("items by popularity, in tenths", categories=names)
+            panels.append(Panel(title, x, Axis("share from the server", share=True), tuple(series)))
+    about = (
+        "Of every row of a client's item table, the share it takes from the server (1: all, 0: the client keeps its own). "
+        "Lines are means, bands hold the middle half of all rows of all clients."
+    )
+    return Figure("merging", "Merging weights", about, tuple(panels)) if panels else None
+
+
+def merging_run(row: Row) -> SavedRun | None:
+    """The first run of a row whose clients merge and whose model was kept."""
+    for run in row.runs:
+        if run.has_model and rebuild(run.result.method, run.result.config).merges:
+            return run
+    return None
+
+
+def _line(row: Row) -> Series | None:
+    run = merging_run(row)
+    if run is None:
+        return None
+    tally = shares(run)
+    centre = (np.arange(BINS + 1)) / BINS
+    counts = tally.sum(1)
+    means = (tally * centre).sum(1) / counts
+    below = tally.cumsum(1) / counts[:, None]
+    low, high = (centre[(below >= part).argmax(1)] for part in (0.25, 0.75))
+    last = len(tally)
+    names = ["1 rarest", *map(str, range(2, last)), f"{last} most popular"] if last > 1 else ["all"]
+    lows, highs = np.minimum(low, means), np.maximum(high, means)
+    told = [tuple(number(float(value)) for value in values) for values in (means, lows, highs)]
+    return Series(row.name, "line", tuple(names), told[0], row.colour, told[1], told[2])
+
+
+def shares(run: SavedRun) -> NDArray[np.int64]:
+    """[part, bin]: how many rows of clients' tables have which share from the server, by popularity of the item."""
+    loaded = load_run(run.folder)
+    items = loaded.split.data.n_items
+    counts = np.bincount(loaded.split.training.positives.values, minlength=items)
+    parts = min(PARTS, items)
+    part = np.empty(items, np.int64)
+    part[np.argsort(counts, kind="stable")] = np.arange(items) * parts // items
+    offsets = torch.from_numpy(part * (BINS + 1))
+    tally = torch.zeros(parts * (BINS + 1), dtype=torch.int64)
+    for _, mixture in loaded.trainer.mixtures(torch.arange(loaded.split.data.n_users)):
+        place = (mixture.share.cpu().clamp(0, 1) * BINS).round().long() + offsets
+        tally += torch.bincount(place.reshape(-1), minlength=len(tally))
+    found: NDArray[np.int64] = tally.reshape(parts, BINS + 1).numpy()
+    return found
