@@ -10,8 +10,8 @@
     return new Response(stream).text();
   }
 
-  // Names are text; plotly would read tags in them.
-  const safe = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  // Names are text; plotly would read tags and formulas in them.
+  const safe = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
 
   function wrapped(text, width) {
     const lines = [""];

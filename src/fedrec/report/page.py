@@ -25,9 +25,8 @@ MOST_COLUMNS = 9
 def page(sections: Sequence[tuple[Section, Sequence[Figure]]]) -> str:
     """The whole page; equal input gives equal text."""
     figures = [figure for _, drawn in sections for figure in drawn]
-    library = _plotly() if figures else ""
+    library, packed = _plotly() if figures else ("", "")
     script = _own("page.js")
-    packed = base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode() if library else ""
     policy = (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {_hash(script)} {_hash(library)}"
     )
@@ -184,11 +183,13 @@ def _own(name: str) -> str:
 
 
 @cache
-def _plotly() -> str:
+def _plotly() -> tuple[str, str]:
+    """The library's text, and the same packed."""
     try:
-        return (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+        library = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError):
         raise ConfigError("reports need plotly: pip install 'fedrec[report]'.") from None
+    return library, base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
 
 
 def _hash(script: str) -> str:
