@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # ruff: noqa: I001
 import os
+from functools import cache
 from pathlib import Path
 
 import fedrec  # before torch, so that its threads sleep while they wait
@@ -18,9 +19,14 @@ SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 torch.set_num_threads(2)
 
 
+@cache
+def load_demo() -> Interactions:
+    return fedrec.load("demo")
+
+
 @pytest.fixture(scope="session")
 def demo() -> Interactions:
-    return fedrec.load("demo")
+    return load_demo()
 
 
 @pytest.fixture(scope="session")

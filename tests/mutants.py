@@ -6,17 +6,19 @@ as diffs, in ``survivors.txt`` there. mutmut does the work; this file says what 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
 MUTMUT = str(Path(sys.executable).with_name("mutmut"))
 CHILDREN = "2"
+TRIES = 3
 
 # Package: (files that are changed, tests that must notice).
 PACKAGES = {
@@ -30,6 +32,12 @@ PACKAGES = {
 # Compiled code: mutmut changes no decorated function, and Triton needs a GPU.
 NEVER = ["*/cpu_*.py", "*/gpu_*.py"]
 
+# What a message says: lines that raise, and lines of nothing but text. The conditions that lead there are changed.
+MESSAGES = [r"^\s*raise \w+\(", r'^\s*f?"[^"]*"[,)]*$']
+
+# Without these pytest collects all garbage at the end of every run (of one short test, mostly).
+QUICK = ["-p", "mutants_worker", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "no:threadexception"]
+
 # Tests that take seconds where others take milliseconds.
 TOO_SLOW = ["canary", "an_own_protocol", "uniform_rate", "ranx"]
 
@@ -42,8 +50,9 @@ def settings(package: str) -> str:
         "source_paths": ["src"],
         "only_mutate": [files],
         "do_not_mutate": never,
+        "do_not_mutate_patterns": MESSAGES,
         "pytest_add_cli_args_test_selection": tests,
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-k", " and ".join(f"not {name}" for name in TOO_SLOW)],
+        "pytest_add_cli_args": [*QUICK, "-k", " and ".join(f"not {name}" for name in TOO_SLOW)],
     }
     # Workers are forked from a process that has run no test: OpenMP does not survive a fork once it has worked.
     lines = ["[mutmut]", "process_isolation = forkserver", "use_git_change_detection = false"]
@@ -59,29 +68,53 @@ def run(package: str) -> None:
     for name in ("src", "tests", "pyproject.toml"):
         (place / name).symlink_to(ROOT / name)
     (place / "setup.cfg").write_text(settings(package))
-    # One thread each, no real data (too slow), and kernels compiled into a place of their own.
+    # One thread each, no real data (too slow), kernels compiled into a place of their own, and the changed copy in
+    # processes that tests start, too.
     quiet = {"OMP_NUM_THREADS": "1", "FEDREC_DATA": str(place), "FEDREC_CACHE": str(BUILD / "cache")}
+    quiet["PYTHONPATH"] = os.pathsep.join(str(place / "mutants" / folder) for folder in ("src", "tests"))
 
-    def mutmut(*arguments: str) -> str:
-        shown = subprocess.PIPE if arguments[0] != "run" else None
-        done = subprocess.run(
-            [MUTMUT, *arguments], cwd=place, env={**os.environ, **quiet}, stdout=shown, text=True, check=True
-        )
-        return done.stdout or ""
+    def call(*command: str) -> int:
+        return subprocess.run(command, cwd=place, env={**os.environ, **quiet}).returncode
 
-    mutmut("run", "--max-children", CHILDREN)
-    mutmut("export-cicd-stats")
-    counts = json.loads((place / "mutants" / "mutmut-cicd-stats.json").read_text())
-    names = [line.split(":")[0].strip() for line in mutmut("results").splitlines() if ": timeout" not in line]
-    (place / "survivors.txt").write_text("\n".join(mutmut("show", name) for name in names))
-    noticed = counts["killed"] + counts["timeout"]
+    for tried in range(TRIES):  # where no process can be started for a while, mutmut ends; it goes on where it was
+        if call(MUTMUT, "run", "--max-children", CHILDREN) == 0:
+            break
+        print(f"mutmut stopped early ({tried + 1} of {TRIES} tries)", file=sys.stderr)
+        time.sleep(5)
+    else:
+        sys.exit(f"{package}: mutmut did not finish; what it says is above")
+    if call(sys.executable, __file__, "--survivors", package) != 0:
+        sys.exit(f"{package}: the survivors could not be listed")
+
+
+def report(package: str) -> None:
+    """Count what was noticed, and write what was not as diffs. Runs where mutmut ran."""
+    from mutmut.mutation.data import SourceFileMutationData
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+    from mutmut.stats import status_by_exit_code
+    from mutmut.utils.file_utils import walk_mutatable_files
+
+    counts: Counter[str] = Counter()
+    shown = []
+    for path in sorted(walk_mutatable_files()):
+        data = SourceFileMutationData(path=path)
+        data.load()
+        for name, code in data.exit_code_by_key.items():
+            status = status_by_exit_code[code]
+            counts[status] += 1
+            if status not in ("killed", "timeout"):
+                shown.append(f"# {name}: {status}\n{get_diff_for_mutant(name, path=path)}\n")
+    Path("survivors.txt").write_text("\n".join(shown))
+    total, noticed = counts.total(), counts["killed"] + counts["timeout"]
     print(
-        f"{package}: {noticed} of {counts['total']} mutants noticed ({noticed / counts['total']:.1%}; "
-        f"{counts['timeout']} by a time-out); the rest: {(place / 'survivors.txt').relative_to(ROOT)}"
+        f"{package}: {noticed} of {total} mutants noticed ({noticed / total:.1%}; {counts['timeout']} by a time-out); "
+        f"the rest: {(BUILD / package / 'survivors.txt').relative_to(ROOT)}"
     )
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--survivors"]:
+        sys.exit(report(sys.argv[2]))
     chosen = sys.argv[1:] or list(PACKAGES)
     if unknown := set(chosen) - set(PACKAGES):
         sys.exit(f"no such package: {', '.join(sorted(unknown))}; known: {', '.join(PACKAGES)}")
