@@ -1,11 +1,13 @@
 """Mutation testing: changes one expression of a package at a time and counts how many changes its tests notice.
 
-``python tests/mutants.py PACKAGE ...`` works under ``build/mutants/PACKAGE``, prints the score and leaves what survived,
-as diffs, in ``survivors.txt`` there. mutmut does the work; this file says what is changed and which tests must notice.
+``python tests/mutants.py PACKAGE ...`` works on a copy under ``build/mutants/PACKAGE``, prints the score and leaves what
+survived, as diffs, in ``survivors.txt`` there. With ``--again`` only those survivors are tried, against the tests as they
+are now. mutmut does the work; this file says what is changed and which tests must notice.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +21,8 @@ BUILD = ROOT / "build" / "mutants"
 MUTMUT = str(Path(sys.executable).with_name("mutmut"))
 CHILDREN = "2"
 TRIES = 3
+NOTICED = (1, 3)
+"""How pytest ends where a test fails."""
 
 # Package: (files that are changed, tests that must notice).
 PACKAGES = {
@@ -60,13 +64,16 @@ def settings(package: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(package: str) -> None:
-    """Try every mutant of a package and print how many were noticed."""
+def run(package: str, *, again: bool = False) -> None:
+    """Try every mutant of a package, or again those that survived, and print how many were noticed."""
     place = BUILD / package
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    for name in ("src", "tests", "pyproject.toml"):
-        (place / name).symlink_to(ROOT / name)
+    if again and place.exists():
+        forget_survivors(place / "mutants")
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for name in ("src", "tests", "pyproject.toml"):
+            (place / name).symlink_to(ROOT / name)
     (place / "setup.cfg").write_text(settings(package))
     # One thread each, no real data (too slow), kernels compiled into a place of their own, and the changed copy in
     # processes that tests start, too.
@@ -85,6 +92,16 @@ def run(package: str) -> None:
         sys.exit(f"{package}: mutmut did not finish; what it says is above")
     if call(sys.executable, __file__, "--survivors", package) != 0:
         sys.exit(f"{package}: the survivors could not be listed")
+
+
+def forget_survivors(place: Path) -> None:
+    """Make mutmut try again what it noted as not noticed, after it has found out anew which tests reach what."""
+    (place / "mutmut-stats.json").unlink(missing_ok=True)
+    for path in place.rglob("*.meta"):
+        noted = json.loads(path.read_text())
+        codes = noted["exit_code_by_key"]
+        noted["exit_code_by_key"] = {name: code if code in NOTICED else None for name, code in codes.items()}
+        path.write_text(json.dumps(noted))
 
 
 def report(package: str) -> None:
@@ -115,8 +132,9 @@ def report(package: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--survivors"]:
         sys.exit(report(sys.argv[2]))
-    chosen = sys.argv[1:] or list(PACKAGES)
+    again = "--again" in sys.argv
+    chosen = [name for name in sys.argv[1:] if name != "--again"] or list(PACKAGES)
     if unknown := set(chosen) - set(PACKAGES):
         sys.exit(f"no such package: {', '.join(sorted(unknown))}; known: {', '.join(PACKAGES)}")
     for package in chosen:
-        run(package)
+        run(package, again=again)

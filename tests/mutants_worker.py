@@ -5,11 +5,23 @@ write to, and so copy, all the memory that a process shares with the one it was 
 """
 
 import gc
+import os
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 gc.disable()
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Where mutmut notes which functions a test reaches, every test makes its own fixtures: none has them from another."""
+    if os.environ.get("MUTANT_UNDER_TEST") != "stats":
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    runtestprotocol(item, nextitem=None)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
