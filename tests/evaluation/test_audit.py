@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,17 +134,25 @@ def test_more_than_twice_chance_is_a_leak(small, monkeypatch, got, chance, start
     assert module._verdict(small, {"full": {"ndcg@5": got}}).startswith(start)
 
 
-def test_the_counting_scorer_counts_negatives_of_all_rounds_so_far(small):
-    leaking = fedrec.PAPER.with_options(min_interactions=5, candidates=20, scores="logits").split(small.data, 5)
-    sampler, counts = Sampler(leaking.training), torch.zeros(40, 60)
-    for number in range(7):
+@pytest.mark.parametrize(
+    ("preset", "rounds"),
+    [(fedrec.HONEST, 7), (fedrec.PAPER, 7), (fedrec.HONEST.with_options(scores="sigmoid"), 120)],
+    ids=["honest", "paper", "long"],
+)
+def test_the_counting_scorer_counts_negatives_of_all_rounds_so_far(small, preset, rounds):
+    """Counts are ranked as they are: sigmoids of large ones would all be 0."""
+    split = preset.with_options(min_interactions=5, candidates=20).split(small.data, 5)
+    sampler, counts = Sampler(split.training), torch.zeros(40, 60)
+    for number in range(rounds):
         drawn = sampler.draw(torch.arange(40), negatives=4, seed=5, round=number)
         for c in range(40):
-            for item in drawn.items[c, : drawn.counts[c]][drawn.labels[c, : drawn.counts[c]] == 0].tolist():
-                counts[c, item] += 1
-    expected = Evaluator(leaking).evaluate(lambda clients: -counts[clients], "test")["test"]
-    [(number, found)] = counting_scorer(leaking, [7])
-    assert number == 7
+            negative = drawn.items[c, : drawn.counts[c]][drawn.labels[c, : drawn.counts[c]] == 0]
+            counts[c] += torch.bincount(negative, minlength=60)
+    assert rounds == 7 or counts.max() > 150, "beyond what a float32 sigmoid tells apart"
+    ranked = split.protocol.model_copy(update={"scores": "logits"})
+    expected = Evaluator(replace(split, protocol=ranked)).evaluate(lambda clients: -counts[clients], "test")["test"]
+    [(number, found)] = counting_scorer(split, [rounds])
+    assert number == rounds
     for name, values in expected.sampled.items():
         np.testing.assert_array_equal(found.sampled[name], values)
     for name, values in expected.full.items():
