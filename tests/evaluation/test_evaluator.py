@@ -52,8 +52,13 @@ def test_saturated_sigmoids_tie_under_the_paper_protocol(paper):
 def test_nan_scores_name_the_client(honest):
     scores = torch.zeros(honest.data.n_users, honest.data.n_items)
     scores[417, 3] = float("nan")
-    with pytest.raises(FedrecError, match="client 417"):
-        Evaluator(honest).evaluate(lambda clients: scores[clients], "test")
+    for chunk in (37, 1000):
+        evaluator = Evaluator(honest)
+        evaluator.chunk = chunk
+        with pytest.raises(FedrecError, match="client 417"):
+            evaluator.evaluate(lambda clients: scores[clients], "test")
+        with pytest.raises(FedrecError, match="client 417"):
+            evaluator.top(lambda clients: scores[clients])
 
 
 def test_several_targets(demo):
@@ -114,6 +119,10 @@ def test_every_client_is_scored_once_for_all_parts_in_blocks_of_a_million_scores
     evaluator.evaluate(scorer, "validation", "test")
     assert torch.equal(torch.cat(asked), torch.arange(honest.data.n_users))
     assert max(len(clients) for clients in asked) == 64
+    asked.clear()
+    order = torch.arange(honest.data.n_users).flip(0)
+    evaluator.evaluate(scorer, "test", order=order)
+    assert torch.equal(torch.cat(asked), order)
 
 
 def test_top_lists_hold_ten_items_unless_told_and_may_name_held_out_ones(honest):
