@@ -224,5 +224,5 @@ def test_what_cannot_be_a_federation_is_refused(small, monkeypatch):
         Simulation(fedrec.create("ease"), small.training)
     monkeypatch.setattr(Plain, "privacy_problem", lambda self: "it counts")
     simulated(small)
-    with pytest.raises(ConfigError, match="^plain cannot be combined with a privacy stage: it counts"):
+    with pytest.raises(ConfigError, match=r"^plain cannot be combined with a privacy stage: it counts"):
         simulated(small, setup=Setup(privacy=fedrec.federation.privacy.PrivacyStage(fedrec.Privacy(), 0)))

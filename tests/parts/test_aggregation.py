@@ -99,3 +99,40 @@ def test_what_everybody_trains_moves_by_the_weighted_mean(rule):
     start = torch.ones(5)
     assert torch.allclose(step_mean(start, total, "network"), start + share @ changes, atol=1e-6)
     assert torch.equal(step_mean(start, Total(), "network"), start)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "coordinate"])
+def test_changes_are_weighted_with_their_size(norm):
+    """Rows with a norm of their change, or every coordinate with its own."""
+    total, found = Total(), uploads(TOUCHED)
+    change = dense(found)
+    for upload in found:
+        add_rows(total, upload, "items", "change", norm=norm)
+    size = {
+        "l1": change.abs().sum(2, keepdim=True),
+        "l2": change.square().sum(2, keepdim=True).sqrt(),
+        "coordinate": change.abs(),
+    }[norm]
+    mean = (size * change).sum(0) / size.sum(0).clamp(min=1e-30)
+    torch.testing.assert_close(step_rows(TABLE, total, "items", "change"), TABLE + mean)
+
+
+def test_tiny_changes_are_averaged_like_any_other():
+    found = uploads(TOUCHED, values=1e-30)
+    total = Total()
+    for upload in found:
+        add_rows(total, upload, "items", "change", norm="coordinate")
+    moved = step_rows(torch.zeros(M, D), total, "items", "change")
+    assert torch.isfinite(moved).all()
+    assert moved.max() <= 1.001e-30
+
+
+@pytest.mark.parametrize("rule", ["sum", "uniform", "size", "touched", "change"])
+def test_a_round_without_uploads_leaves_the_table(rule):
+    assert torch.equal(step_rows(TABLE, Total(), "items", rule), TABLE)
+
+
+def test_clients_without_weight_move_nothing():
+    total = Total()
+    add_mean(total, Upload(torch.arange(1), torch.zeros(1), {"network": torch.tensor([[4.0]])}), "network")
+    assert step_mean(torch.ones(1), total, "network").tolist() == [1.0]
