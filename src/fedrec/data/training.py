@@ -56,6 +56,7 @@ class TrainingView:
     n_items: int
     positives: Ragged  # training items, oldest first; repeated rows stay repeated where the protocol keeps them
     excluded: Ragged  # ascending, distinct
+    history: Ragged | None = None  # distinct training items, oldest first, equal times shuffled; None without time
 
     def own_items(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[c, m]: which training items each of these clients has."""

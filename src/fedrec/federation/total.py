@@ -34,6 +34,12 @@ class Total(Mapping[str, Tensor]):
             self._sums[name] = values.new_zeros(n_rows, values.shape[1])
         self._sums[name].index_add_(0, rows, values)
 
+    def table(self, name: str, *shape: int, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """The sum so far, to be added to in place; zeros where there is none yet."""
+        if name not in self._sums:
+            self._sums[name] = torch.zeros(shape, dtype=dtype, device=like.device)
+        return self._sums[name]
+
     def merge(self, other: Total) -> Total:
         """The sums over the clients of both."""
         merged = {name: value.clone() for name, value in self.items()}

@@ -12,6 +12,8 @@ from fedrec.protocol.holdout import canonical
 from fedrec.protocol.split import HeldOut, Split, split_hash, training_view
 
 PARTS = ("training", "validation", "test", "touched")
+HISTORY = "history"
+"""Training items in the order of time, where there is time."""
 
 Arrays = dict[str, NDArray[np.int32] | NDArray[np.int64]]
 
@@ -29,6 +31,8 @@ def pack_split(split: Split) -> Arrays:
     for name, held in (("validation", split.validation), ("test", split.test)):
         if held.candidates is not None:
             found[f"{name}.candidates"] = held.candidates
+    if (history := split.training.history) is not None:
+        found |= {f"{HISTORY}.offsets": history.offsets, f"{HISTORY}.items": history.values}
     return found
 
 
@@ -42,6 +46,7 @@ def unpack_split(
     n, m = len(users), len(items)
     try:
         train, validation, test, touched = (_lists(arrays, part, n, m) for part in PARTS)
+        history = _lists(arrays, HISTORY, n, m) if f"{HISTORY}.items" in arrays else None
         drawn = [arrays.get(f"{part}.candidates") for part in ("validation", "test")]
     except KeyError as error:
         raise NoSplitError(f"{error.args[0]} is missing") from None
@@ -57,7 +62,8 @@ def unpack_split(
         raise NoSplitError("its hash is another one")
     held = HeldOut(validation, candidates[0]), HeldOut(test, candidates[1])
     everything = Ragged.build(rows[0], rows[1], n)
-    return Split(protocol, seed, data, training_view(data, train, everything, protocol), *held, touched, digest)
+    view = training_view(data, train, everything, protocol, history)
+    return Split(protocol, seed, data, view, *held, touched, digest)
 
 
 def _lists(arrays: Arrays, name: str, n: int, m: int) -> Ragged:

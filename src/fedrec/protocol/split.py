@@ -15,6 +15,7 @@ from fedrec.data.interactions import Ids, Interactions
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.protocol.candidates import draw_candidates
 from fedrec.protocol.choices import Choices
+from fedrec.protocol.history import histories
 from fedrec.protocol.holdout import TEST, TRAIN, VALIDATION, canonical, parts
 
 
@@ -116,8 +117,9 @@ def assemble(
 
     train, validation, test = rows(TRAIN), rows(VALIDATION), rows(TEST)
     seen = _distinct(users.astype(np.int64) * data.n_items + items, data.n_items, data.n_users)
-    view = training_view(data, train, seen, protocol)
     ranks = canonical(data.user_ids), canonical(data.item_ids)
+    history = histories(data, order[part == TRAIN], ranks, seed, repeated=protocol.duplicates == "keep")
+    view = training_view(data, train, seen, protocol, history)
     drawn: list[NDArray[np.int32] | None] = [None, None]
     if protocol.candidates:
         rule, taken = protocol.candidate_draw, seen
@@ -143,12 +145,13 @@ def assemble(
     return Split(protocol, seed, data, view, *held, seen if touched is None else touched, digest)
 
 
-def training_view(data: Interactions, train: Ragged, everything: Ragged, protocol: Choices) -> TrainingView:
+def training_view(
+    data: Interactions, train: Ragged, everything: Ragged, protocol: Choices, history: Ragged | None
+) -> TrainingView:
     """What a trainer may see: training items, and where the protocol's pool leaks them the items of all parts."""
     pool = everything if protocol.pool == "all" else train
-    return TrainingView(
-        data.n_users, data.n_items, train, _distinct(_pairs(pool, data.n_items), data.n_items, len(train))
-    )
+    excluded = _distinct(_pairs(pool, data.n_items), data.n_items, len(train))
+    return TrainingView(data.n_users, data.n_items, train, excluded, history)
 
 
 def _pairs(lists: Ragged, n_items: int) -> NDArray[np.int64]:

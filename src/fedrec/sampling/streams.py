@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     INIT = 2
     NOISE = 3
     PARTICIPATION = 4
+    ORDER = 5
     EVALUATION = 6
     OTHER = 7
 

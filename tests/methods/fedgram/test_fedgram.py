@@ -9,7 +9,7 @@ from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
 from fedrec.methods.central.ease import EASE
 from fedrec.methods.fedgram import FedGram
-from fedrec.methods.fedgram.method import noise_multiplier, spent_epsilon
+from fedrec.parts.gaussian import noise_multiplier, spent_epsilon
 from fedrec.testing import MethodSuite
 
 EVERYBODY = torch.arange(40)

@@ -26,7 +26,7 @@ class Observed:
 
     def __init__(self, view: TrainingView, device: torch.device) -> None:
         """Move the view to ``device``."""
-        self.n_users, self.n_items, self.device = view.n_clients, view.n_items, device
+        self.view, self.n_users, self.n_items, self.device = view, view.n_clients, view.n_items, device
         rows = view.positives.owners * view.n_items + view.positives.values
         pairs = np.unique(rows)
         self.users, self.items = self._columns(rows)

@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fedrec.errors import ConfigError
 from fedrec.method import (
     ClientState,
     Ledger,
@@ -32,8 +31,9 @@ from fedrec.method import (
     broadcast,
     tensor,
 )
-from fedrec.methods.fedgram.symmetric import pack, positive_part, top_eigenpairs, unpack
+from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
+from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 from fedrec.sampling import streams
 
 
@@ -231,32 +231,4 @@ class FedGram(SumMethod):
         found: dict[str, Any] = {"items_modelled": len(server["items"])}
         if (epsilon := self.config.epsilon) is None:
             return found
-        z = noise_multiplier(epsilon, self.config.delta, self._releases)
-        spent = spent_epsilon(z, self.config.delta, self._releases)
-        return found | {
-            "epsilon": spent,
-            "delta": self.config.delta,
-            "noise_multiplier": z,
-            "noise_std": self._noise_std("gram", epsilon),
-            "verdict": f"what the server sees is (epsilon {spent:.4g}, delta {self.config.delta:g}) differentially private "
-            "for adding or removing one client, if the sum is secure and every client contributes its history once",
-        }
-
-
-def _accounting() -> Any:
-    try:
-        import dp_accounting
-    except ImportError:
-        raise ConfigError("noise needs the extra 'privacy': pip install 'fedrec[privacy]'.") from None
-    return dp_accounting
-
-
-def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Ratio of noise to sensitivity at which so many Gaussian releases cost ``epsilon``, by the exact curve."""
-    # So many Gaussian releases are one with the root of that many times less noise.
-    return float(releases**0.5 * _accounting().get_sigma_gaussian(epsilon, delta))
-
-
-def spent_epsilon(multiplier: float, delta: float, releases: int) -> float:
-    """What the accountant says so many Gaussian releases cost."""
-    return float(_accounting().get_epsilon_gaussian(multiplier / releases**0.5, delta))
+        return found | report(epsilon, self.config.delta, self._noise_std("gram", epsilon), self._releases)

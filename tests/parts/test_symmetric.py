@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrec.methods.fedgram.symmetric import pack, positive_part, top_eigenpairs, unpack
+from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 
 
 @pytest.fixture(scope="module")

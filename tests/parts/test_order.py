@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+import torch
+
+from fedrec.parts import order
+from fedrec.parts.order import ONE, Decay, add_histories
+
+ITEMS = 30
+DECAYS = [
+    Decay(3.0, 1.0, 0.3),
+    Decay(None, 2.0, 0.0),
+    Decay(0.7, None, 2.5),
+    Decay(None, None, 1.0, ordered=False),
+    Decay(2.0, 1.0, 0.5, clip=4.0),
+]
+
+
+def lists(sizes=(0, 1, 2, 9, 25), seed=0):
+    rng = np.random.default_rng(seed)
+    items = np.full((len(sizes), max(sizes)), -1, np.int32)
+    for client, size in enumerate(sizes):
+        items[client, :size] = rng.permutation(ITEMS)[:size]
+    return torch.from_numpy(items)
+
+
+def added(items, decay):
+    past, after = (torch.zeros(ITEMS, ITEMS, dtype=torch.int64) for _ in range(2))
+    add_histories(past, after, items, (items >= 0).sum(1), decay)
+    return past, after
+
+
+def one_client(own, decay):
+    """A (upper triangle) and R as they are defined."""
+    past, after, x = np.zeros((ITEMS, ITEMS)), np.zeros((ITEMS, ITEMS)), np.zeros(ITEMS)
+    x[own] = 1
+    alike = decay.alike if decay.ordered else 1.0
+    past += alike * np.outer(x, x)
+    after += alike * np.outer(x, x)
+    for t in range(1, len(own)) if decay.ordered else ():
+        p, f = np.zeros(ITEMS), np.zeros(ITEMS)
+        for j, item in enumerate(own, 1):
+            if j <= t:
+                p[item] = 1 if decay.past is None else np.exp(-(t - j) / decay.past)
+            else:
+                f[item] = 1 if decay.future is None else np.exp(-(j - t - 1) / decay.future)
+        past += np.outer(p, p)
+        after += np.outer(p, f)
+    past = np.triu(past)
+    norm = np.sqrt((past**2).sum() + (after**2).sum())
+    scale = 1.0 if decay.clip is None else min(1.0, decay.clip / max(norm, 1e-12))
+    return past * scale, after * scale
+
+
+@pytest.mark.parametrize("kernels", ["on", "off"])
+@pytest.mark.parametrize("decay", DECAYS, ids=str)
+def test_entries_are_those_of_the_definition(decay, kernels, monkeypatch):
+    monkeypatch.setenv("FEDREC_KERNELS", kernels)
+    for row in lists():
+        own = row[row >= 0].numpy()
+        for found, expected in zip(added(row[None], decay), one_client(own, decay), strict=True):
+            assert np.abs(found.numpy() / ONE - expected).max() <= 2.0 / ONE
+
+
+@pytest.mark.parametrize("decay", DECAYS, ids=str)
+def test_compiled_and_reference_agree_to_the_last_bit_in_any_grouping(decay, monkeypatch):
+    items = lists((40, 3, 17, 0, 29, 8)[1:], seed=3)
+    whole = added(items, decay)
+    parts = [added(rows, decay) for rows in torch.split(items, 2)]
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    reference = added(items, decay)
+    monkeypatch.setattr(order, "PAIRS", 50)
+    chunked = added(items, decay)
+    for k in range(2):
+        assert torch.equal(whole[k], sum(part[k] for part in parts))
+        assert torch.equal(whole[k], reference[k])
+        assert torch.equal(whole[k], chunked[k])
+        assert int(whole[k].abs().sum()) > ONE
+
+
+@pytest.mark.parametrize("decay", DECAYS[:4], ids=str)
+def test_norms_are_those_of_the_matrices(decay):
+    for length, norm in enumerate(decay.norms(12)):
+        past, after = one_client(np.arange(length), decay)
+        assert norm == pytest.approx(np.sqrt((past**2).sum() + (after**2).sum()), abs=1e-3)
