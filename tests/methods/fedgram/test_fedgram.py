@@ -54,6 +54,22 @@ def test_without_noise_it_is_centralised_ease(small, normalise):
     assert float(expected.model["weights"].abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("options", [{}, {"rank": 60}, {"top_items": 60}])
+def test_what_is_recent_counts_more(small, options):
+    view = small.training
+    found = federated(FedGram(lam=20, delta_q=3.0, **options), view).scores(EVERYBODY)
+    queries = torch.zeros(40, view.n_items)
+    for client in range(40):
+        own = torch.tensor(view.history[client]).long()
+        queries[client, own] = torch.exp(-(len(own) - 1 - torch.arange(len(own))) / 3.0)
+    expected = queries @ centralised(view, lam=20).model["weights"]
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.allclose(centralised(view, lam=20, delta_q=3.0).scores(EVERYBODY), expected, atol=1e-5)
+    untimed = TrainingView(view.n_clients, view.n_items, view.positives, view.excluded)
+    plain = federated(FedGram(lam=20, **options), view).scores(EVERYBODY)
+    assert torch.equal(federated(FedGram(lam=20, delta_q=3.0, **options), untimed).scores(EVERYBODY), plain)
+
+
 def test_the_sum_is_exact_in_integers(small):
     simulation = federated(FedGram(), small.training)
     x = torch.zeros(40, small.data.n_items, dtype=torch.int64)

@@ -16,6 +16,7 @@ from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
+from fedrec.parts.recent import dense_scores, own_history, recency
 
 
 class EASEConfig(MethodConfig):
@@ -25,6 +26,8 @@ class EASEConfig(MethodConfig):
     """L2 penalty lambda, the only thing to tune."""
     normalise: bool = False
     """Scale every user's row to length 1 before counting."""
+    delta_q: float | None = Field(None, gt=0)
+    """How fast the history fades that a user is scored with, in items; none: not at all, as in data without time."""
     memory_gb: float | None = Field(None, gt=0)
     """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
@@ -55,4 +58,7 @@ class EASE(CentralMethod):
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """The sum of the weights of the user's items."""
+        if self.config.delta_q is not None and data.view.history is not None:
+            history = own_history(data.view, clients.cpu())["history"].to(data.device)
+            return dense_scores(history, recency(history, self.config.delta_q), ready["weights"])
         return data.times(ready["weights"], clients)

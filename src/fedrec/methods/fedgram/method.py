@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from fedrec.data.training import TrainingView
 from fedrec.method import (
     ClientState,
     Ledger,
@@ -33,6 +34,7 @@ from fedrec.method import (
 )
 from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
+from fedrec.parts.recent import own_history, recency
 from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 from fedrec.sampling import streams
 
@@ -48,6 +50,8 @@ class FedGramConfig(PartialConfig):
     """Model the most popular items only; a first round counts items. The others rank below, by popularity."""
     rank: int | None = Field(None, ge=1)
     """Publish so many eigenpairs of the sum instead of B: m x rank numbers to download."""
+    delta_q: float | None = Field(None, gt=0)
+    """How fast the history fades that a client scores with, in items; none: not at all, as in data without time."""
     epsilon: float | None = Field(None, gt=0)
     """Privacy budget of a client; Gaussian noise on the sum is calibrated to it. None: no noise."""
     delta: float = Field(1e-5, gt=0, lt=1)
@@ -102,6 +106,12 @@ class FedGram(SumMethod):
     def client_state(self, task: Task, clients: Tensor) -> State:
         """An empty history: what the client last contributed, and what it scores with."""
         return {"history": torch.zeros(len(clients), task.n_items, dtype=torch.bool, device=task.device)}
+
+    def own_data(self, view: TrainingView, clients: Tensor) -> State:
+        """The order of the history, where it counts."""
+        if self.config.delta_q is None or view.history is None:
+            return {}
+        return {"recent": own_history(view, clients)["history"]}
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The weights, and which items they are for."""
@@ -182,6 +192,12 @@ class FedGram(SumMethod):
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """x_u B with the own history."""
         history = private["history"]
+        if "recent" in private:
+            recent = private["recent"]
+            faded, real = recency(recent, self.config.delta_q), recent >= 0
+            owners = real.nonzero()[:, 0]
+            history = history.new_zeros(history.shape, dtype=torch.float32)
+            history[owners, recent[real].long()] = faded[real]
         if "items" not in payload:
             return self._linear(history, payload)
         items, popularity = tensor(payload, "items")[0], tensor(payload, "popularity")
@@ -195,11 +211,12 @@ class FedGram(SumMethod):
         owners, items = x.nonzero(as_tuple=True)
         counts = torch.bincount(owners, minlength=len(x))
         begins = counts.cumsum(0) - counts
+        much = x[owners, items] if x.is_floating_point() else None
         if self.config.rank is None:
-            return embedding_bag(items, tensor(payload, "weights")[0], begins, mode="sum")
+            return embedding_bag(items, tensor(payload, "weights")[0], begins, mode="sum", per_sample_weights=much)
         vectors = tensor(payload, "vectors")[0]
         own = vectors.square().sum(1)  # the diagonal, which EASE sets to zero
-        return (embedding_bag(items, vectors, begins, mode="sum") @ vectors.T - x * own) / (
+        return (embedding_bag(items, vectors, begins, mode="sum", per_sample_weights=much) @ vectors.T - x * own) / (
             tensor(payload, "base")[0] - own
         )
 
