@@ -194,3 +194,11 @@ def test_a_smaller_clip_means_less_noise(small):
     pytest.importorskip("dp_accounting")
     wide, tight = (federated(small.training, **PLAIN, n_max=8, epsilon=3, clip=c).diagnostics() for c in (None, 1.0))
     assert wide["noise_std"] > 3 * tight["noise_std"]
+
+
+def test_both_are_shipped_with_the_same_settings():
+    for protocol in ("honest", "paper"):
+        for data in ("ml-100k", "ml-1m", "filmtrust", "demo"):
+            one, other = (fedrec.create(name, protocol=protocol, data=data) for name in ("fedslist", "slist"))
+            shared = type(other.config).model_fields
+            assert {k: getattr(one.config, k) for k in shared} == {k: getattr(other.config, k) for k in shared}
