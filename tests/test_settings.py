@@ -1,5 +1,6 @@
 """Settings of every kind refuse what nobody means, and say what they mean."""
 
+import importlib
 from pathlib import Path
 from typing import Literal
 
@@ -105,3 +106,29 @@ def test_every_way_to_merge_reaches_the_method_and_has_its_own_label(method):
 def test_a_merge_mode_without_a_value_is_no_default():
     with pytest.raises(ConfigError, match="unknown merge mode 'None'; did you mean 'none'"):
         create("fedem", {"merge": None})
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in methods.names() if "variant" in methods.find(name).Config.model_fields]
+)
+def test_a_variant_that_is_no_name_is_refused(name):
+    with pytest.raises(ConfigError, match="variant"):
+        create(name, {"variant": ["code"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[honest", "is no TOML"),
+        ("honest = 1", "has a value where the settings for honest belong"),
+        ("[honest]\ndemo = 1", "has a value where the settings for honest belong"),
+        ("[honest]\nrounds = true", "has rounds = True; give a whole number"),
+        ("[honest]\nrounds = -1", "has rounds = -1; give a whole number"),
+        ("[honest]\nlr = true", "setting lr: this is a number, not true or false"),
+    ],
+)
+def test_a_tuned_configuration_that_is_none_is_refused(tmp_path, monkeypatch, text, words):
+    (tmp_path / "fedmf.toml").write_text(text)
+    monkeypatch.setattr(importlib.import_module("fedrec.methods.tuned"), "files", lambda _: tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        create("fedmf", data="demo")

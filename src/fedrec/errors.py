@@ -22,9 +22,15 @@ class ConfigError(FedrecError):
     """An option or setting that makes no sense."""
 
 
+def brief(text: object, most: int = 80) -> str:
+    """Text of somebody's file as a message can show it: in one line, and not too long."""
+    line = "".join(sign if sign.isprintable() else " " for sign in str(text))
+    return line if len(line) <= most else f"{line[:most]}... ({len(line):,} characters)"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Sentence for an unknown name, suggesting the nearest valid one."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}."
-    return f"unknown {kind} '{name}'; {hint}"
+    near = difflib.get_close_matches(str(name)[:1000], names, n=1, cutoff=0.5)
+    hint = f"did you mean '{brief(near[0])}'?" if near else f"known: {brief(', '.join(names), 1000)}."
+    return f"unknown {brief(kind)} '{brief(name)}'; {hint}"

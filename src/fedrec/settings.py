@@ -62,6 +62,8 @@ def _forms(annotation: Any) -> Iterator[Any]:
     if get_origin(annotation) in (Union, types.UnionType, tuple, list):
         for part in get_args(annotation):
             yield from _forms(part)
+    elif get_origin(annotation) is dict:
+        yield from _forms(get_args(annotation)[1])
     elif get_origin(annotation) is Literal:
         yield from get_args(annotation)
     elif hasattr(annotation, "__metadata__"):  # Annotated
@@ -71,9 +73,9 @@ def _forms(annotation: Any) -> Iterator[Any]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value, or what is in a list of them."""
-    if isinstance(value, list | tuple):
-        for part in value:
+    """A value, or what is in a list or table of them."""
+    if isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _parts(part)
     else:
         yield value

@@ -1,5 +1,7 @@
 import gzip
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedrec.data import read_csv
@@ -34,6 +36,15 @@ GOOD = b"1,2,3,4\n"
             HEAD + GOOD + b"1,2,3,9223372036854775808\n",
             ", line 3, column 'timestamp': '9223372036854775808' is",
         ),
+        (HEAD + GOOD + b"1,2,3,1e-400\n", ", line 3, column 'timestamp': '1e-400' is not a whole number"),
+        (
+            HEAD + GOOD + b"1,2,3,1e-9999999999999999999\n",
+            ", line 3, column 'timestamp': '1e-9999999999999999999' is not a",
+        ),
+        (
+            HEAD + GOOD + b"1,2,3,9007199254740993.5\n",
+            ", line 3, column 'timestamp': '9007199254740993.5' is not a whole",
+        ),
         (
             HEAD + GOOD + b"1,2,3,\n",
             ", line 3, column 'timestamp': the timestamp is empty; fill it in everywhere",
@@ -55,6 +66,15 @@ GOOD = b"1,2,3,4\n"
         ),
         (HEAD + b'1,"2,3,4\n' + GOOD, ", line 2: a quote is not closed"),
         (HEAD + b'1,"2\n7",3,4\n', ", line 2, column 'item': the item id has a line break"),
+        (
+            HEAD + GOOD + b"1,2," + b"x" * 5000 + b",4\n",
+            f", line 3, column 'rating': '{'x' * 79}... (5,002 characters) is not a number.",
+        ),
+        (b'item,"us\ner"\n1,2\n', ", line 1: unknown column 'user'; did you mean 'us er'?"),
+        (
+            HEAD + b'1,"' + b"a" * 200_000 + b'\n",3,4\n',
+            ", line 2: a quote is not closed, or a value is longer than 131,072 characters.",
+        ),
         (b"PAR1 and nothing more", ": the Parquet file is damaged"),
     ],
 )
@@ -139,3 +159,38 @@ def test_missing_file_and_folder(tmp_path):
         read_csv(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="this is a folder; name the file in it"):
         read_csv(tmp_path)
+
+
+def test_a_page_that_is_not_as_it_was_written_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"user": list(range(1000)), "item": list(range(1000, 2000))})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    at = data.find((1500).to_bytes(8, "little"))
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"the Parquet file is damaged .*; copy it again"):
+        read_csv(path)
+
+
+def test_a_name_of_a_parquet_column_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"user": [1], "item": [2]}), path)
+    path.write_bytes(path.read_bytes().replace(b"user", b"us\xffr"))
+    with pytest.raises(DataError):
+        read_csv(path)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "parquet"])
+def test_files_that_are_larger_inside_than_memory_are_refused(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("fedrec.data.reading._most_bytes", lambda: 40_000)
+    path = tmp_path / "rows"
+    for rows in (1_000, 10_000):
+        if kind == "gzip":
+            path.write_bytes(gzip.compress(HEAD + GOOD * rows))
+        else:
+            pq.write_table(pa.table({"user": [1] * rows, "item": [2] * rows}), path)
+        if rows == 1_000:
+            assert len(read_csv(path)) == rows
+    with pytest.raises(DataError, match="memory"):
+        read_csv(path)

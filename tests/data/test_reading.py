@@ -104,6 +104,12 @@ def test_timestamps_stay_exact_and_may_be_written_as_floats(tmp_path):
     assert read_csv(path).timestamps.tolist() == [9007199254740993, -5]
     path.write_text("user,item,timestamp\n1,2,881250949.0\n1,3,1e3\n")
     assert read_csv(path).timestamps.tolist() == [881250949, 1000]
+    path.write_text(
+        "user,item,timestamp\n1,2,9007199254740993\n1,3,68800000881250949.0\n1,4,+7.\n1,5,9007199254740993e0\n"
+    )
+    assert read_csv(path).timestamps.tolist() == [9007199254740993, 68800000881250949, 7, 9007199254740993]
+    frame = pa.table({"user": [1, 1], "item": [2, 3], "timestamp": [b"9007199254740993", b"2.0"]})
+    assert from_frame(frame).timestamps.tolist() == [9007199254740993, 2]
 
 
 def test_coding_across_many_parser_blocks(tmp_path, monkeypatch):

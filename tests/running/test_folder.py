@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -196,6 +197,8 @@ def damage(record, name, value):
         ("history.rounds", None),
         ("history.rounds", "many"),
         ("history.lines", [{"round": 1}]),
+        ("history.lines", []),
+        ("history.rounds", -(2**40)),
         ("best.round", None),
         ("claim", None),
         ("claim.seed", None),
@@ -262,3 +265,11 @@ def test_a_changed_note_is_passed_over(cut, small, tmp_path):
     note.write_text(note.read_text().replace('"rounds": 4', '"rounds": 3'))
     assert checkpoint.newest(cut / "checkpoints").name == "000002"
     assert resume(small, cut).result.final == train(small, tmp_path / "whole").result.final
+
+
+def test_what_somebody_else_put_beside_checkpoints_is_left_alone(cut, small, tmp_path):
+    for name in ("backup", "elder"):
+        shutil.copytree(cut / "checkpoints" / "000002", cut / "checkpoints" / name)
+    assert checkpoint.newest(cut / "checkpoints").name == "000004"
+    resume(small, cut, keep_checkpoints=True)
+    assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == ["000004", "000006", "backup", "elder"]

@@ -190,6 +190,28 @@ def test_ids_that_are_none_are_refused(run, tmp_path, ids):
         fedrec.load_run(tmp_path / "run")
 
 
+def test_ids_of_two_kinds_are_refused(run, tmp_path):
+    shutil.copytree(run[1], tmp_path / "run")
+    change(tmp_path / "run", "private/users.json", lambda known: known | {"ids": [1, *known["ids"][1:]]})
+    with pytest.raises(FedrecError, match=r"users\.json is no list of ids; train again"):
+        fedrec.load_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("how", ["name", "length", "type"])
+def test_values_of_clients_that_fit_no_metric_are_refused(run, tmp_path, how):
+    shutil.copytree(run[1], tmp_path / "run")
+    name = "per_client.safetensors"
+    values = load_file(tmp_path / "run" / name)
+    known = values.pop("test/full/hr@10")
+    values["test/hr@10" if how == "name" else "test/full/hr@10"] = {
+        "name": known, "length": known[:-1], "type": known.long(),
+    }[how]  # fmt: skip
+    save_file(values, tmp_path / "run" / name)
+    believe(tmp_path / "run", name)
+    with pytest.raises(FedrecError, match="does not have a value of every metric for every client; train again"):
+        fedrec.load_run(tmp_path / "run")
+
+
 def value_or_sentence(folder, key):
     try:
         return read_result(folder).model_dump(mode="json")[key]

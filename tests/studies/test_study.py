@@ -42,6 +42,9 @@ def test_a_study_is_read_from_a_short_text():
         ('"MF"', '"Popular"', "two rows are called 'Popular'"),
         ("rounds = 3", "rounds = -3", "study tiny: setting rounds"),
         ("rounds = 3", "rounds = ", "is no TOML"),
+        ('["hr@10", {title = "KB up", value = "bytes.up_per_client_round"}]', "true", "columns are a list of texts"),
+        ('"hr@10"', '["hr@10"]', "columns are a list of texts"),
+        ("demo = [0.5]", "demo = [true]", "row Popular: setting published: this is a number, not true or false"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_study_is_one_sentence(before, after, said):
@@ -50,6 +53,12 @@ def test_a_mistake_in_a_study_is_one_sentence(before, after, said):
         studies.parse(TINY.replace(before, after, 1), "tiny")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", ["3", '["a"]', '"MF"'])
+def test_rows_that_are_no_tables_are_refused(rows):
+    with pytest.raises(ConfigError, match=r"rows are tables, written \[\[rows\]\]"):
+        studies.parse(f"rows = {rows}\ncolumns = []", "tiny")
 
 
 def test_an_unknown_study_is_refused_with_the_nearest_name():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedrec.data.interactions import Ids, Interactions
-from fedrec.errors import DataError
+from fedrec.errors import DataError, brief
 
 Where = Callable[[int, str], str]  # (row, role) -> "ratings.csv, line 7, column 'score'"
 _CANONICAL_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"  # "007" and "7" are two ids, so a column with "007" is text
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_POINT_ZERO = r"\.0*$"
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -33,6 +35,11 @@ def _plain(column: Any) -> Any:
     """The column without categorical or view encodings, which few Arrow functions understand."""
     if pa.types.is_dictionary(column.type):
         return pa.chunked_array([_plain(chunk.dictionary).take(chunk.indices) for chunk in column.chunks])
+    if pa.types.is_binary(column.type):
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid:  # not UTF-8
+            return column
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
@@ -84,13 +91,27 @@ def _timestamps(column: Any, where: Where) -> NDArray[np.int64] | None:
     numbers = _numbers(column, "timestamp", where)
     if numbers is None:
         return None
-    try:
-        return np.asarray(column.cast(pa.int64()).to_numpy())  # exact; a float64 would round beyond 2**53
+    hint = "is not a whole number of at most 64 bits; give seconds or milliseconds"
+    text = _is_text(column.type)
+    try:  # exact; a float64 would round beyond 2**53
+        plain = pc.replace_substring_regex(column, _POINT_ZERO, "") if text else column
+        return np.asarray(plain.cast(pa.int64()).to_numpy())
     except pa.ArrowInvalid:
-        bad = (numbers != np.floor(numbers)) | (np.abs(numbers) >= 2.0**63)
-        hint = "is not a whole number of at most 64 bits; give seconds or milliseconds"
-        _refuse(bad, "timestamp", where, lambda row: f"{_show(column, row)} {hint}")
-        return numbers.astype(np.int64)
+        whole = np.array([_whole(value) for value in column.to_pylist()], dtype=object) if text else numbers
+        bad = [value is None or value != value // 1 or int(value) not in _INT64 for value in whole]
+        _refuse(np.array(bad), "timestamp", where, lambda row: f"{_show(column, row)} {hint}")
+        return whole.astype(np.int64)
+
+
+def _whole(text: str) -> int | None:
+    """A number as it is written, to the last digit, if it is whole; one beyond any float is none."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent beyond all bounds
+        return None
+    if not number:
+        return 0
+    return int(number) if 0 <= number.adjusted() < 400 and number == number.to_integral_value() else None
 
 
 def _numbers(column: Any, role: str, where: Where) -> NDArray[np.float64] | None:
@@ -123,7 +144,7 @@ def _bools(mask: Any) -> NDArray[np.bool_]:
 
 
 def _show(column: Any, row: int) -> str:
-    return repr(column[row].as_py())
+    return brief(repr(column[row].as_py()))
 
 
 def _refuse(bad: NDArray[np.bool_], role: str, where: Where, reason: Callable[[int], str]) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedrec.errors import DataError, unknown
+from fedrec.errors import DataError, brief, unknown
 
 Column = str | int  # a name, or a position counted from 0
 AUTO = "auto"  # for rating and timestamp: the column of that name where there is one
@@ -42,7 +42,7 @@ def _refuse_duplicates(names: Sequence[str], source: str) -> None:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         places = ", ".join(str(k + 1) for k, name in enumerate(names) if name == twice[0])
-        raise DataError(f"{source}: columns {places} are all called '{twice[0]}'; rename all but one.")
+        raise DataError(f"{source}: columns {places} are all called '{brief(twice[0])}'; rename all but one.")
 
 
 def _position(column: Column, names: Sequence[str] | None, width: int, source: str) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,10 @@ from fedrec.data.coding import code
 from fedrec.data.columns import AUTO, Column, Wanted
 from fedrec.data.interactions import Interactions
 from fedrec.data.text import read_text
-from fedrec.errors import DataError
+from fedrec.errors import DataError, brief
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_PACKED_AT_MOST = 1032  # times smaller than what was packed; the format allows no more
 
 
 def read_csv(
@@ -51,11 +54,11 @@ def read_csv(
     name = name or Path(path).name.split(".")[0]
     if data.startswith(_PARQUET):
         columns, labels = _arrow_columns(_parquet(data, source), wanted, source)
-        return code(columns, lambda row, role: f"{source}, row {row + 1}, column '{labels[role]}'", name, terms)
+        return code(columns, lambda row, role: f"{source}, row {row + 1}, column '{brief(labels[role])}'", name, terms)
     table = read_text(data, wanted, delimiter, header, source)
 
     def where(row: int, role: str) -> str:
-        return f"{source}, line {table.text.line(row + header)}, column '{table.labels[role]}'"
+        return f"{source}, line {table.text.line(row + header)}, column '{brief(table.labels[role])}'"
 
     notes = (f"{source}: {table.long_rows} rows have values of several lines.",) if table.long_rows else ()
     return replace(code(table.columns, where, name, terms), notes=notes)
@@ -75,7 +78,7 @@ def from_frame(
     Columns as in :func:`read_csv`. Date and time columns become whole numbers in their own unit.
     """
     columns, labels = _arrow_columns(frame, Wanted(user, item, rating, timestamp), name)
-    return code(columns, lambda row, role: f"{name}, row {row + 1}, column '{labels[role]}'", name)
+    return code(columns, lambda row, role: f"{name}, row {row + 1}, column '{brief(labels[role])}'", name)
 
 
 def _content(path: Path) -> bytes:
@@ -96,6 +99,8 @@ def _content(path: Path) -> bytes:
             raise DataError(f"{path}: not a gzip file in spite of its name; rename it or pack it with gzip.")
         return data
     try:
+        if len(data) * _PACKED_AT_MOST > _most_bytes():
+            _require_room(path, data)
         return gzip.decompress(data)
     except EOFError:
         raise DataError(f"{path}: the gzip file is cut short; copy or download it again.") from None
@@ -103,10 +108,30 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path}: the gzip file is damaged ({error}); copy or download it again.") from None
 
 
+def _require_room(path: Path, packed: bytes) -> None:
+    """Refuse a file that unpacks to more than memory can hold, before it is held."""
+    unpacked, most = 0, _most_bytes()
+    with gzip.open(io.BytesIO(packed)) as file:
+        while piece := file.read(1 << 24):
+            unpacked += len(piece)
+            if unpacked > most:
+                raise DataError(
+                    f"{path}: unpacks to more than {most:,} bytes, half of this machine's memory; split it."
+                )
+
+
+def _most_bytes() -> int:
+    """The most bytes of rows it makes sense to read here."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
 def _parquet(data: bytes, source: str) -> Any:
     try:
-        return pq.read_table(pa.BufferReader(data), use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        if 8 * file.metadata.num_rows * file.metadata.num_columns > _most_bytes():
+            raise DataError(f"{source}: {file.metadata.num_rows:,} rows are more than this machine's memory can hold.")
+        return file.read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{source}: the Parquet file is damaged ({_brief(error)}); copy it again.") from None
 
 

@@ -49,6 +49,9 @@ class Text:
                 start += len(lines)
                 lines.clear()
         except csv.Error as error:
+            if "field limit" in str(error):
+                most = f"longer than {csv.field_size_limit():,} characters"
+                raise DataError(f"{self.source}, line {start}: a quote is not closed, or a value is {most}.") from None
             raise DataError(f"{self.source}, line {start}: a quote is not closed or out of place ({error}).") from None
 
     def line(self, index: int) -> int:

@@ -97,7 +97,7 @@ def create(
             raise ConfigError(unknown(f"setting of {name}", key, kind.Config.model_fields))
     method = kind(kind.configure(known | options))
     if rounds is not None:
-        method.rounds = int(rounds)
+        method.rounds = rounds
     return method
 
 

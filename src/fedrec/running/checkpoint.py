@@ -51,14 +51,13 @@ def save(folder: Path, rounds: int, checkpoint: Checkpoint) -> None:
     except NotWrittenError:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    for old in sorted(folder.iterdir())[:-KEEP]:
+    for old in _numbered(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint that is whole."""
-    found = sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []
-    return next((path for path in found if _is_whole(path)), None)
+    return next((path for path in reversed(_numbered(folder)) if _is_whole(path)), None)
 
 
 def load(path: Path) -> Checkpoint:
@@ -66,6 +65,11 @@ def load(path: Path) -> Checkpoint:
     content = read_object(path / "checkpoint.json")
     tensors = {Path(name).stem: read_tensors(path / name) for name in content["files"]}
     return Checkpoint(tensors, content["record"])
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """The folders of checkpoints, oldest first; what else somebody put there is left alone."""
+    return sorted(path for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
 
 
 def _is_whole(path: Path) -> bool:

@@ -69,6 +69,8 @@ class RunState:
             record = _Record.model_validate(saved.record)
             if record.model_dump(mode="json") != saved.record:
                 raise ValueError("fields with defaults are missing, or values have been read as other ones")
+            if record.history.rounds != len(record.history.lines):
+                raise ValueError("rounds are missing")
             check_same(record.claim, self.claim, folder)
             own = self.trainer.state()
             check_state(own, saved.tensors["state"])

@@ -78,7 +78,7 @@ def restore(method: Recommender, folder: str | Path, result: Result, device: str
     place = Path(folder)
     _check(place, FILES)
     split = _read_split(place, result)
-    per_client = unpack(read_tensors(place / METRICS))
+    per_client = _read_metrics(place, split)
     trainer = method.trainer(split.training, Setup(result.seed, resolve_device(device)))
     state: dict[str, Tensor] = read_tensors(place / SERVER) | read_tensors(place / CLIENTS)
     try:
@@ -99,9 +99,19 @@ def _read_split(folder: Path, result: Result) -> Split:
         raise FedrecError(f"{folder / SPLIT} is not the split of this run ({error}); train again.") from None
 
 
+def _read_metrics(folder: Path, split: Split) -> dict[str, Evaluation]:
+    try:
+        found = read_tensors(folder / METRICS)
+        if all(value.is_floating_point() and value.shape == (split.data.n_users,) for value in found.values()):
+            return unpack(found)
+    except ValueError:  # names of another form
+        pass
+    raise FedrecError(f"{folder / METRICS} does not have a value of every metric for every client; train again.")
+
+
 def _read_ids(path: Path) -> Ids:
     ids: Any = read_object(path).get("ids")
-    if isinstance(ids, list) and len({type(key) for key in ids} | {str, int}) == 2 and len(set(ids)) == len(ids):
+    if isinstance(ids, list) and {type(key) for key in ids} in ({str}, {int}) and len(set(ids)) == len(ids):
         return tuple(ids)
     raise FedrecError(f"{path} is no list of ids; train again.")
 

@@ -131,9 +131,11 @@ def parse(text: str, name: str) -> Study:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{owner} is no TOML: {error}.") from None
     rows, columns = values.get("rows", []), values.get("columns", [])
-    if not all(isinstance(row, dict) for row in rows):
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise ConfigError(f"{owner}: rows are tables, written [[rows]].")
-    values["columns"] = [column if isinstance(column, dict) else _column(str(column)) for column in columns]
+    if not (isinstance(columns, list) and all(isinstance(column, str | dict) for column in columns)):
+        raise ConfigError(f"{owner}: columns are a list of texts, such as hr@10, or of tables with title and value.")
+    values["columns"] = [column if isinstance(column, dict) else _column(column) for column in columns]
     values["columns"] = [validated(Column, f"{owner}, column {n}", c) for n, c in enumerate(values["columns"], 1)]
     values["rows"] = [validated(Row, f"{owner}, row {row.get('label', n)}", row) for n, row in enumerate(rows, 1)]
     return validated(Study, owner, {"name": name} | values)

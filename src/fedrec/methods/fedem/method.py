@@ -114,8 +114,8 @@ class FedEMConfig(MergeSettings, LearnedConfig):
     @model_validator(mode="before")
     @classmethod
     def _fill_variant(cls, values: dict[str, Any]) -> dict[str, Any]:
-        preset = VARIANTS.get(values.get("variant", "paper"), {})
-        return preset | values
+        variant = values.get("variant", "paper")
+        return (VARIANTS.get(variant, {}) if isinstance(variant, str) else {}) | values
 
     @model_validator(mode="after")
     def _consistent(self) -> FedEMConfig:
