@@ -53,3 +53,53 @@ def test_precision_follows_the_condition_number(x):
 def test_counts_that_cannot_be_inverted_are_refused():
     with pytest.raises(ConfigError, match="raise lam"):
         g.inverse(torch.tensor([[0.0, 5.0], [5.0, 0.0]]), 1.0)
+
+
+def test_matrices_must_fit_what_is_allowed_or_free(monkeypatch):
+    """Four matrices of float32 at a time."""
+    need, cpu = 4 * 4 * 1000**2, torch.device("cpu")
+    g.check_square("mine", 1000, cpu, need / 1e9, "filter the data")
+    with pytest.raises(ConfigError) as error:
+        g.check_square("mine", 1000, cpu, 0.0159, "filter the data")
+    assert str(error.value) == (
+        "mine needs about 0.016 GB for matrices of 1000 x 1000 items, but 0.0159 GB are allowed; filter the data."
+    )
+    monkeypatch.setattr(g, "available", lambda device: need - 1)
+    with pytest.raises(ConfigError, match=r"but 0.016 GB are free on cpu; filter the data\.$"):
+        g.check_square("mine", 1000, cpu, None, "filter the data")
+    monkeypatch.setattr(g, "available", lambda device: need)
+    g.check_square("mine", 1000, cpu, None, "filter the data")
+
+
+def test_scaled_rows_have_length_one(x):
+    counts = x.sum(1).long()
+    scale = g.row_scale(counts)
+    assert scale.dtype == torch.float32
+    lengths = (x * scale[:, None]).square().sum(1)
+    assert torch.allclose(lengths[counts > 0], torch.ones(1, dtype=torch.float64))
+    assert g.row_scale(torch.tensor([0, 4])).tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("lam", [0.5, 500.0])
+def test_an_inverse_is_one_and_leaves_the_counts(x, lam):
+    counts = x.T @ x
+    before = counts.clone()
+    found = g.inverse(counts, lam).double()
+    assert torch.equal(counts, before)
+    eye = torch.eye(20, dtype=torch.float64)
+    assert torch.allclose(found @ (counts + lam * eye), eye, atol=1e-4)
+    weights = g.ease_weights(counts.float(), lam)
+    assert weights.dtype == torch.float32
+    assert weights.is_contiguous()
+    assert torch.equal(weights.diagonal(), torch.zeros(20))
+
+
+@pytest.mark.parametrize(("share", "dtype"), [(1.001, torch.float32), (0.999, torch.float64)])
+def test_the_precise_solver_is_taken_beyond_a_condition_number(share, dtype):
+    """Eigenvalues are at most the largest sum of a row, here 6, plus lambda, and at least lambda."""
+    counts = torch.tensor([[4.0, -2.0], [-2.0, 2.0]])
+    assert g.inverse(counts, share * 6 / (g.SINGLE - 1)).dtype == dtype
+
+
+def test_no_items_have_an_empty_inverse():
+    assert g.inverse(torch.zeros(0, 0), 1.0).shape == (0, 0)
