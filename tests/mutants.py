@@ -2,36 +2,44 @@
 
 ``python tests/mutants.py PACKAGE ...`` works on a copy under ``build/mutants/PACKAGE``, prints the score and leaves what
 survived, as diffs, in ``survivors.txt`` there. With ``--again`` only those survivors are tried, against the tests as they
-are now. mutmut does the work; this file says what is changed and which tests must notice.
+are now; with ``--share 0.3`` three in ten of all changes, always the same. mutmut does the work; this file says what is
+changed and which tests must notice.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
-MUTMUT = str(Path(sys.executable).with_name("mutmut"))
-CHILDREN = "2"
+CHILDREN = 2
 TRIES = 3
 NOTICED = (1, 3)
 """How pytest ends where a test fails."""
+SKIPPED = 34
+"""What mutmut notes of a mutant that is not to be tried."""
 
 # Package: (files that are changed, tests that must notice).
 PACKAGES = {
     "evaluation": ("src/fedrec/evaluation/*.py", ["tests/evaluation"]),
     "sampling": ("src/fedrec/sampling/*.py", ["tests/sampling"]),
     "protocol": ("src/fedrec/protocol/*.py", ["tests/protocol"]),
-    "privacy": ("src/fedrec/federation/privacy.py", ["tests/federation/test_privacy.py"]),
+    "privacy": (
+        "src/fedrec/federation/privacy.py",
+        ["tests/federation/test_privacy.py", "tests/federation/test_privacy_edges.py"],
+    ),
     "federation": ("src/fedrec/federation/*.py", ["tests/federation"]),
-    "parts": ("src/fedrec/parts/*.py", ["tests/parts"]),
+    "parts": ("src/fedrec/parts/*.py", ["tests/parts", "tests/federation/test_mixture.py"]),
 }
 # Compiled code: mutmut changes no decorated function, and Triton needs a GPU.
 NEVER = ["*/cpu_*.py", "*/gpu_*.py"]
@@ -64,8 +72,8 @@ def settings(package: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(package: str, *, again: bool = False) -> None:
-    """Try every mutant of a package, or again those that survived, and print how many were noticed."""
+def run(package: str, *, again: bool = False, share: float = 1.0) -> None:
+    """Try the mutants of a package, or again those that survived, and print how many were noticed."""
     place = BUILD / package
     if again and place.exists():
         forget_survivors(place / "mutants")
@@ -84,7 +92,7 @@ def run(package: str, *, again: bool = False) -> None:
         return subprocess.run(command, cwd=place, env={**os.environ, **quiet}).returncode
 
     for tried in range(TRIES):  # where no process can be started for a while, mutmut ends; it goes on where it was
-        if call(MUTMUT, "run", "--max-children", CHILDREN) == 0:
+        if call(sys.executable, __file__, "--try", str(share)) == 0:
             break
         print(f"mutmut stopped early ({tried + 1} of {TRIES} tries)", file=sys.stderr)
         time.sleep(5)
@@ -92,6 +100,23 @@ def run(package: str, *, again: bool = False) -> None:
         sys.exit(f"{package}: mutmut did not finish; what it says is above")
     if call(sys.executable, __file__, "--survivors", package) != 0:
         sys.exit(f"{package}: the survivors could not be listed")
+
+
+def try_mutants(share: float) -> None:
+    """Have mutmut try its mutants, or a share of them that depends on their names alone. Runs in the place of a package."""
+    from mutmut import __main__ as mutmut
+
+    everything = mutmut.collect_source_file_mutation_data
+
+    def chosen(**options: Any) -> tuple[list[Any], Any]:
+        mutants, files = everything(**options)
+        for data, name, code in mutants:
+            if code is None and zlib.crc32(name.encode()) >= share * 2**32:
+                data.exit_code_by_key[name] = SKIPPED
+        return [(data, name, data.exit_code_by_key[name]) for data, name, _ in mutants], files
+
+    mutmut.collect_source_file_mutation_data = chosen
+    mutmut._run((), CHILDREN)
 
 
 def forget_survivors(place: Path) -> None:
@@ -118,6 +143,8 @@ def report(package: str) -> None:
         data.load()
         for name, code in data.exit_code_by_key.items():
             status = status_by_exit_code[code]
+            if status == "skipped":
+                continue
             counts[status] += 1
             if status not in ("killed", "timeout"):
                 shown.append(f"# {name}: {status}\n{get_diff_for_mutant(name, path=path)}\n")
@@ -132,9 +159,14 @@ def report(package: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--survivors"]:
         sys.exit(report(sys.argv[2]))
-    again = "--again" in sys.argv
-    chosen = [name for name in sys.argv[1:] if name != "--again"] or list(PACKAGES)
-    if unknown := set(chosen) - set(PACKAGES):
+    if sys.argv[1:2] == ["--try"]:
+        sys.exit(try_mutants(float(sys.argv[2])))
+    reader = argparse.ArgumentParser(description=__doc__)
+    reader.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(PACKAGES)}; by default all")
+    reader.add_argument("--again", action="store_true", help="try only what survived")
+    reader.add_argument("--share", type=float, default=1.0, help="try this share of the changes")
+    given = reader.parse_args()
+    if unknown := set(given.packages) - set(PACKAGES):
         sys.exit(f"no such package: {', '.join(sorted(unknown))}; known: {', '.join(PACKAGES)}")
-    for package in chosen:
-        run(package, again=again)
+    for package in given.packages or PACKAGES:
+        run(package, again=given.again, share=given.share)
