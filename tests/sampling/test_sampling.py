@@ -8,6 +8,7 @@ import torch
 
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
+from fedrec.sampling import negatives
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
 
@@ -156,3 +157,39 @@ def test_empty_cohorts_and_clients_without_positives(clients, reference):
     assert samples.items.shape == (len(clients), 0)
     assert samples.rows.shape == (len(clients), 0)
     assert samples.counts.tolist() == [0] * len(clients)
+
+
+def test_compiled_code_draws_unless_the_reference_is_asked_for(monkeypatch):
+    view, called = make_view(), []
+    monkeypatch.setattr(negatives, "draw_range", lambda *given: called.append(given))
+    Sampler(view, reference=True).draw(torch.arange(30), negatives=2, seed=0, round=0)
+    assert not called
+    Sampler(view).draw(torch.arange(30), negatives=2, seed=0, round=0)
+    assert called
+
+
+def test_samples_say_which_are_real():
+    samples = Sampler(make_view()).draw(torch.tensor([5, 0, 29]), negatives=2, seed=0, round=0)
+    assert samples.valid.sum(1).tolist() == samples.counts.tolist()
+    assert samples.valid_rows.sum(1).tolist() == samples.row_counts.tolist()
+    assert samples.valid.shape == samples.items.shape
+    assert (samples.valid[:, :-1] >= samples.valid[:, 1:]).all(), "padding comes last"
+
+
+@pytest.mark.parametrize(
+    ("clients", "negatives", "sentence"),
+    [
+        ([0, 30], 4, r"^a cohort names clients outside 0\.\.29; check the client numbers\.$"),
+        ([-1, 3], 4, r"^a cohort names clients outside 0\.\.29"),
+        ([3], -1, r"^negatives is -1; set it to 0 or more\.$"),
+    ],
+)
+def test_bad_arguments_are_named(clients, negatives, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        Sampler(make_view()).draw(torch.tensor(clients), negatives=negatives, seed=0, round=0)
+
+
+def test_no_negatives_are_no_error_also_for_clients_that_know_everything():
+    everything = Ragged.build(np.zeros(5, np.int64), np.arange(5), 1)
+    samples = Sampler(TrainingView(1, 5, everything, everything)).draw(torch.tensor([0]), negatives=0, seed=0, round=0)
+    assert samples.items.tolist() == [[0, 1, 2, 3, 4]]

@@ -155,3 +155,30 @@ def test_cuda_has_the_same_bits():
     assert torch.equal(here, there.cpu())
     orders = streams.epoch_orders(1, 2, clients.cuda(), 3, counts.cuda(), 300)
     assert torch.equal(orders.cpu(), streams.epoch_orders(1, 2, clients, 3, counts, 300))
+
+
+def test_orders_are_the_same_where_nothing_is_compiled(monkeypatch):
+    clients, counts = torch.tensor([3, 0, 12]), torch.tensor([9, 4, 0])
+    compiled_orders = streams.epoch_orders(11, 2, clients, 1, counts, 9)
+    monkeypatch.setattr(streams.dispatch, "compiled_on", lambda device: None)
+    monkeypatch.setattr(streams, "fill_orders", None)
+    assert torch.equal(streams.epoch_orders(11, 2, clients, 1, counts, 9), compiled_orders)
+
+
+def test_a_wide_range_of_integers_is_drawn_evenly():
+    """Up to two thousand million; a fifth of all numbers lies in each fifth."""
+    n = 2**31 - 1
+    drawn = streams.below(streams.keys(3, Purpose.OTHER, 0, torch.arange(100))[:, None], torch.arange(500), n)
+    assert drawn.min() >= 0
+    assert drawn.max() < n
+    fifths = torch.bincount(drawn.flatten() * 5 // n, minlength=5)
+    assert (fifths - 10_000).abs().max() < 5 * (50_000 * 0.2 * 0.8) ** 0.5
+
+
+def test_children_of_a_key_are_streams_of_their_own():
+    keys = streams.keys(1, Purpose.OTHER, 0, torch.arange(3))
+    found = {value for number in range(4) for value in unsigned(streams.child(keys, number))}
+    assert len(found | set(unsigned(keys))) == 15
+    each = streams.child(keys, torch.tensor([5, 6, 7]))
+    assert [int(streams.child(keys, number)[place]) for place, number in enumerate((5, 6, 7))] == each.tolist()
+    assert torch.equal(streams.child(keys, -1), streams.child(keys, 2**64 - 1))
