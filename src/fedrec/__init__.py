@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fedrec.running.listeners import Listener
     from fedrec.running.options import RunOptions
     from fedrec.running.run import Run
+    from fedrec.studies.comparing import compare
+    from fedrec.studies.runner import reproduce
 
 let_threads_sleep()  # before torch is loaded
 
@@ -36,6 +38,8 @@ _HOMES = {
     "fedrec.running.listeners": ("Listener",),
     "fedrec.running.options": ("RunOptions",),
     "fedrec.running.run": ("Run",),
+    "fedrec.studies.comparing": ("compare",),
+    "fedrec.studies.runner": ("reproduce",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -55,12 +59,14 @@ __all__ = [
     "Run",
     "RunOptions",
     "Split",
+    "compare",
     "create",
     "from_frame",
     "load",
     "load_run",
     "preset",
     "read_csv",
+    "reproduce",
     "train",
 ]
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import fedrec
-from fedrec.errors import ConfigError
+from fedrec.errors import ConfigError, FedrecError
 from fedrec.methods import create
+from fedrec.running.saved import read_result, read_values
 
 QUIET = {"progress": False, "device": "cpu"}
 
@@ -61,3 +62,14 @@ def test_without_a_folder_nothing_is_written(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fedrec.train("fedmf", small, rounds=2, checkpoint_every=1, **QUIET)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_its_model_keeps_its_results(small, tmp_path):
+    run = fedrec.train("fedmf", small, rounds=2, out=tmp_path / "run", keep_model=False, **QUIET)
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left == {"run.json", "lock", "metrics.jsonl", "result.json", "per_client.safetensors", "manifest.json"}
+    assert read_result(tmp_path / "run") == run.result
+    values = read_values(tmp_path / "run")["test"].full["ndcg@10"]
+    assert values.tolist() == run.per_client["test"].full["ndcg@10"].tolist()
+    with pytest.raises(FedrecError, match="results without a model; train again and keep the model"):
+        fedrec.load_run(tmp_path / "run")

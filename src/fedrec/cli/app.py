@@ -8,11 +8,13 @@ import typer
 
 import fedrec.cli.audit as audit
 import fedrec.cli.bench as bench
+import fedrec.cli.compare as compare
 import fedrec.cli.data as data
 import fedrec.cli.inspect as inspect
 import fedrec.cli.quickstart as quickstart
 import fedrec.cli.recommend as recommend
 import fedrec.cli.report as report
+import fedrec.cli.reproduce as reproduce
 import fedrec.cli.show as show
 import fedrec.cli.train as train
 
@@ -34,5 +36,5 @@ def main(
 
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (quickstart, train, recommend, show, report, inspect, audit, bench):
+for module in (quickstart, train, recommend, show, report, inspect, audit, bench, reproduce, compare):
     module.register(app)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrec.data import Interactions, catalogue, load, read_csv
+from fedrec.data import Interactions, catalogue
+from fedrec.data.loading import load_any
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.result import finite
 from fedrec.protocol import Protocol, preset
@@ -82,18 +83,17 @@ def read_data(
     """A data set by name or file (with the names of its columns), and how to find it again."""
     if not name:
         raise ConfigError("--data is empty; give the name of a data set or the path of a file.")
-    if name not in catalogue and name != "demo" and _is_file(name):
-        data = read_csv(name, **(columns or {}))
-        for note in data.notes:
-            err.print(note, soft_wrap=True)
-        return data, {"path": str(Path(name).resolve())} | (columns or {})
-    for role in columns or {}:
-        option = "time" if role == "timestamp" else role
-        raise ConfigError(
-            f"--{option}-column names a column of a file of your own, and '{name}' is a data set by name; leave it out, or "
-            "give --data a path."
-        )
-    return load(name, data_dir=data_dir), {"name": name}
+    if name in catalogue or name == "demo" or not _is_file(name):
+        for role in columns or {}:
+            option = "time" if role == "timestamp" else role
+            raise ConfigError(
+                f"--{option}-column names a column of a file of your own, and '{name}' is a data set by name; leave it out, or "
+                "give --data a path."
+            )
+    data, source = load_any(name, data_dir, columns)
+    for note in data.notes:
+        err.print(note, soft_wrap=True)
+    return data, source
 
 
 def _is_file(name: str) -> bool:

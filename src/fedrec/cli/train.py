@@ -99,6 +99,9 @@ def train_command(
     keep_checkpoints: Annotated[
         bool, _folder("--keep-checkpoints", help="Keep them at the end, so that rounds can be added.")
     ] = DEFAULTS.keep_checkpoints,
+    keep_model: Annotated[
+        bool, _folder("--keep-model/--no-model", help="Save the model, or only what came of it.")
+    ] = DEFAULTS.keep_model,
     tensorboard: Annotated[bool, _folder("--tensorboard", help="Also log for TensorBoard.")] = DEFAULTS.tensorboard,
     ldp: Annotated[
         str | None, _privacy(metavar="KIND", help="Local differential privacy: laplace or gaussian.")
@@ -125,6 +128,7 @@ def train_command(
             "evaluate_every": evaluate_every,
             "checkpoint_every": checkpoint_every,
             "keep_checkpoints": keep_checkpoints,
+            "keep_model": keep_model,
             "resume": resume,
             "progress": not quiet,
             "privacy": _stage(ldp, ldp_clip, ldp_scale, ldp_delta),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -34,6 +35,15 @@ def load(name: str, data_dir: str | Path | None = None) -> Interactions:
             raise DataError(f"'{name}' is a file or folder, not the name of a data set; use read_csv for files.")
         raise DataError(unknown("data set", name, catalogue))
     return find(catalogue[name], data_dir)
+
+
+def load_any(
+    name: str, data_dir: str | Path | None = None, columns: dict[str, Any] | None = None
+) -> tuple[Interactions, dict[str, Any]]:
+    """A data set by name, or from a file with the names of its columns; and how to find it again."""
+    if name != "demo" and name not in catalogue and (Path(name).exists() or Path(name).suffix or "/" in name):
+        return read_csv(name, **(columns or {})), {"path": str(Path(name).resolve())} | (columns or {})
+    return load(name, data_dir), {"name": name}
 
 
 def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:

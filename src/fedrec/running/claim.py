@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedrec.errors import ConfigError, FedrecError
+from fedrec.federation.privacy import Privacy
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Identity
 from fedrec.protocol.split import Split
@@ -32,11 +33,17 @@ class Claim(Identity):
         return Identity(**{name: getattr(self, name) for name in Identity.model_fields})
 
 
+def config_hash(method: Recommender, privacy: Privacy | None) -> str:
+    """sha256 of a method, its settings and the privacy stage's."""
+    stage = None if privacy is None else privacy.model_dump(mode="json")
+    text = json.dumps([method.name, method.describe_config(), stage], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def claim_of(method: Recommender, split: Split, options: RunOptions, source: dict[str, Any] | None) -> Claim:
     """The claim of a run that is about to begin."""
     config = method.describe_config()
     privacy = None if options.privacy is None else options.privacy.model_dump(mode="json")
-    text = json.dumps([method.name, config, privacy], sort_keys=True)
     return Claim(
         method=method.name,
         data=split.data.name,
@@ -45,7 +52,7 @@ def claim_of(method: Recommender, split: Split, options: RunOptions, source: dic
         leak_reasons=list(split.protocol.leak_reasons),
         seed=options.seed,
         config=config,
-        config_hash=hashlib.sha256(text.encode()).hexdigest(),
+        config_hash=config_hash(method, options.privacy),
         split_hash=split.hash,
         split_seed=split.seed,
         protocol_options=split.protocol,

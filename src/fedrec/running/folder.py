@@ -21,19 +21,20 @@ CHECKPOINTS, STORE = "checkpoints", "store"
 @contextmanager
 def opened(folder: Path, resume: bool) -> Iterator[None]:
     """The folder, made if need be and held for this process; one that holds a run is for resuming it."""
-    if resume and not _holds_run(folder):
+    if resume and not holds_run(folder):
         raise ConfigError(f"{folder} holds no run to resume; check its name, or leave resume out to begin a run there.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the run folder {folder} cannot be made ({reason(error)}); choose another one.") from None
     with _explained(folder), locked(folder):
-        if not resume and _holds_run(folder):
+        if not resume and holds_run(folder):
             raise ConfigError(f"{folder} already holds a run; resume it or choose another run folder.")
         yield
 
 
-def _holds_run(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
+    """Whether a run has begun or ended there."""
     return any((folder / name).exists() for name in (CHECKPOINTS, "run.json", RESULT, MANIFEST))
 
 

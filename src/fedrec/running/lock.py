@@ -19,6 +19,10 @@ from fedrec.errors import ConfigError
 from fedrec.running.files import NotWrittenError, reason
 
 
+class InUseError(ConfigError):
+    """A folder that another process works in."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a run folder; refused while another process (or thread) holds it."""
@@ -31,7 +35,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(
+            raise InUseError(
                 f"{folder} is in use by {_owner(path)}; wait until it has ended or choose another run folder."
             ) from None
         except OSError:  # some network file systems have no locks, so there is nothing to hold

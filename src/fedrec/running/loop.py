@@ -14,6 +14,10 @@ from fedrec.running.options import RunOptions
 from fedrec.running.run_state import RunState
 
 
+class StoppedError(FedrecError):
+    """A run the user interrupted; it can be resumed."""
+
+
 class Loop:
     """Runs a trainer to the end."""
 
@@ -43,7 +47,7 @@ class Loop:
                     how = (
                         f"resume it in {options.out}" if options.out else "give a run folder (out) to be able to resume"
                     )
-                    raise FedrecError(f"interrupted after round {history.rounds} of {self.rounds}; {how}.")
+                    raise StoppedError(f"interrupted after round {history.rounds} of {self.rounds}; {how}.")
 
     def _round(self) -> RoundLine:
         history = self.state.history

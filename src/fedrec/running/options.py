@@ -30,6 +30,8 @@ class RunOptions(Settings):
     """Write a checkpoint every so many rounds (0: never); means nothing without a run folder."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of a finished run, and write one after the last round, so that rounds can be added later."""
+    keep_model: bool = True
+    """Keep the model and the clients' private state in the run folder; without them it holds results only."""
     resume: bool = False
     """Continue the run in the run folder; ``rounds`` is then the number it began with, unless given."""
     progress: bool = True

@@ -16,7 +16,7 @@ from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
-from fedrec.running.saving import save_model, save_result
+from fedrec.running.saving import save_model, save_result, save_values
 
 
 @dataclass(eq=False)
@@ -55,5 +55,6 @@ class Run:
 
     def save(self, folder: str | Path) -> None:
         """Write result, per-client values and model to a folder; ``load_run`` reads it back."""
-        save_model(Path(folder), self.trainer, self.split, self.per_client)
+        save_values(Path(folder), self.per_client)
+        save_model(Path(folder), self.trainer, self.split)
         save_result(Path(folder), self.result)

@@ -23,7 +23,7 @@ from fedrec.running.files import checksum, read_object, read_tensors, reason
 from fedrec.running.history import RoundLine
 from fedrec.running.per_client import unpack
 from fedrec.running.run import Run
-from fedrec.running.saving import CLIENTS, FILES, ITEMS, MANIFEST, METRICS, RESULT, SERVER, SPLIT, USERS
+from fedrec.running.saving import CLIENTS, FILES, ITEMS, MANIFEST, METRICS, RESULT, SERVER, SPLIT, USERS, WITHOUT_MODEL
 
 ROUNDS = "metrics.jsonl"
 _ROUND = TypeAdapter(RoundLine)
@@ -76,6 +76,8 @@ def read_rounds(folder: str | Path) -> list[RoundLine]:
 def restore(method: Recommender, folder: str | Path, result: Result, device: str = "cpu") -> Run:
     """A saved run with its model."""
     place = Path(folder)
+    if set(_known(place)) == set(WITHOUT_MODEL):
+        raise FedrecError(f"{folder} holds results without a model; train again and keep the model.")
     _check(place, FILES)
     split = _read_split(place, result)
     per_client = _read_metrics(place, split)
@@ -126,12 +128,26 @@ def _check_finished(folder: Path) -> None:
     raise FedrecError(f"{folder} holds no finished run: {hint}")
 
 
+def read_values(folder: str | Path) -> dict[str, Evaluation]:
+    """Every metric of every client at the selected round of a finished run, by part."""
+    place = Path(folder)
+    _check_finished(place)
+    _check(place, (METRICS,))
+    return unpack(read_tensors(place / METRICS))
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    """The checksums of a run's files, by name."""
+    known = read_object(folder / MANIFEST).get("files")
+    return known if isinstance(known, dict) else {}
+
+
 def _check(folder: Path, names: tuple[str, ...]) -> None:
     """Whether files are as they were written."""
-    known = read_object(folder / MANIFEST).get("files")
+    known = _known(folder)
     for name in names:
         path = folder / name
         if not path.is_file():
             raise FedrecError(f"{path} is missing; train again.")
-        if not isinstance(known, dict) or known.get(name) != checksum(path):
+        if known.get(name) != checksum(path):
             raise FedrecError(f"{path} is not as it was written (damaged or changed by hand); train again.")

@@ -23,21 +23,28 @@ SPLIT, METRICS = "private/split.safetensors", "per_client.safetensors"
 ITEMS, USERS = "model/items.json", "private/users.json"
 RESULT, MANIFEST = "result.json", "manifest.json"
 FILES = (SERVER, ITEMS, CLIENTS, SPLIT, USERS, METRICS, RESULT)
+WITHOUT_MODEL = (METRICS, RESULT)
+"""What is left of a run whose model is not kept."""
 
 
-def save_model(folder: Path, trainer: Trainer, split: Split, per_client: dict[str, Evaluation]) -> None:
-    """Write model, split and per-client values; a finished run that was there is none until its result is written."""
+def save_values(folder: Path, per_client: dict[str, Evaluation]) -> None:
+    """Write per-client values; a finished run that was there is none until its result is written."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    write_tensors(folder / METRICS, pack(per_client))
+
+
+def save_model(folder: Path, trainer: Trainer, split: Split) -> None:
+    """Write model and split."""
     (folder / MANIFEST).unlink(missing_ok=True)
     state = trainer.state()
     write_tensors(folder / SERVER, {name: value for name, value in state.items() if not is_private(name)})
     write_tensors(folder / CLIENTS, {name: value for name, value in state.items() if is_private(name)})
     write_tensors(folder / SPLIT, {name: torch.tensor(value) for name, value in pack_split(split).items()})
-    write_tensors(folder / METRICS, pack(per_client))
     for name, ids in ((ITEMS, split.data.item_ids), (USERS, split.data.user_ids)):
         write_json(folder / name, {"format": FORMAT, "ids": ids})
 
 
-def save_result(folder: Path, result: Result) -> None:
-    """Write the result, and the manifest that makes the run a finished one."""
+def save_result(folder: Path, result: Result, files: tuple[str, ...] = FILES) -> None:
+    """Write the result, and the manifest of ``files`` that makes the run a finished one."""
     write_json(folder / RESULT, result.model_dump(mode="json"))
-    write_json(folder / MANIFEST, {"format": FORMAT, "files": {name: checksum(folder / name) for name in FILES}})
+    write_json(folder / MANIFEST, {"format": FORMAT, "files": {name: checksum(folder / name) for name in files}})

@@ -25,7 +25,7 @@ from fedrec.running.progress import ProgressDisplay
 from fedrec.running.run import Run
 from fedrec.running.run_state import RunState
 from fedrec.running.saved import is_finished, read_result, restore
-from fedrec.running.saving import save_model, save_result
+from fedrec.running.saving import FILES, WITHOUT_MODEL, save_model, save_result, save_values
 
 
 def train(
@@ -104,10 +104,12 @@ def _rounds(
     if best.state is not None:
         trainer.load_state(best.state)
     if folder is not None:
-        save_model(folder, trainer, split, best.results)
+        save_values(folder, best.results)
+        if options.keep_model:
+            save_model(folder, trainer, split)
     result = build_result(method, state, best, privacy, device, about, time.perf_counter() - start)
     if folder is not None:
-        save_result(folder, result)
+        save_result(folder, result, FILES if options.keep_model else WITHOUT_MODEL)
         tidy(folder, options.keep_checkpoints)
     return Run(method, split, trainer, result, best.results)
 

@@ -105,6 +105,21 @@ class Study(Settings):
             raise ValueError(f"two rows are called '{next(x for x in labels if labels.count(x) > 1)}'")
         return self
 
+    @property
+    def cells(self) -> int:
+        """Runs of the whole study."""
+        return _count(self)
+
+
+def _count(study: Study) -> int:
+    """Cells of the whole study."""
+    cells = 0
+    for row in study.rows:
+        places = len(row.data or study.data) * len(row.protocols or study.protocols)
+        choose = row.choose if row.choose is not None else study.choose
+        cells += places * len(combinations(row.sweep)) * len(combinations(choose)) * study.seeds
+    return cells
+
 
 def names() -> list[str]:
     """All studies that come with the package."""
@@ -133,10 +148,12 @@ def parse(text: str, name: str) -> Study:
     rows, columns = values.get("rows", []), values.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise ConfigError(f"{owner}: rows are tables, written [[rows]].")
-    if not (isinstance(columns, list) and all(isinstance(column, str | dict) for column in columns)):
+    if not (isinstance(columns, list) and all(isinstance(each, str | dict) for each in columns)):
         raise ConfigError(f"{owner}: columns are a list of texts, such as hr@10, or of tables with title and value.")
-    values["columns"] = [column if isinstance(column, dict) else _column(column) for column in columns]
-    values["columns"] = [validated(Column, f"{owner}, column {n}", c) for n, c in enumerate(values["columns"], 1)]
+    values["columns"] = [
+        validated(Column, f"{owner}, column {n}", given) if isinstance(given, dict) else column(given)
+        for n, given in enumerate(columns, 1)
+    ]
     values["rows"] = [validated(Row, f"{owner}, row {row.get('label', n)}", row) for n, row in enumerate(rows, 1)]
     return validated(Study, owner, {"name": name} | values)
 
@@ -147,12 +164,13 @@ def combinations(choice: Choice | None) -> list[dict[str, Any]]:
     return [dict(zip(choice, values, strict=True)) for values in product(*choice.values())]
 
 
-def _column(text: str) -> dict[str, str]:
-    """``hr@10`` is headed HR@10."""
+def column(text: str) -> Column:
+    """``hr@10`` is headed HR@10; a path is headed as it is."""
     from fedrec.federation.result import metric_title
 
     kind, _, metric = text.rpartition(" ")
-    return {"title": " ".join(filter(None, (kind, metric_title(metric)))) if "@" in text else text, "value": text}
+    title = " ".join(filter(None, (kind, metric_title(metric)))) if "@" in text and "." not in text else text
+    return Column(title=title, value=text)
 
 
 def _folder() -> Any:

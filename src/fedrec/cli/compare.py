@@ -1,0 +1,77 @@
+"""``fedrec compare``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fedrec.cli.common import DEFAULT_PROTOCOL, DataDirOption, JsonOption, parse_settings
+from fedrec.cli.reproduce import JobsOption, OutOption, QuietOption, ThreadsOption, show
+from fedrec.errors import ConfigError
+from fedrec.studies.comparing import compare
+from fedrec.studies.runner import OUT
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare_command)
+
+
+def compare_command(
+    methods: Annotated[
+        list[str], typer.Argument(help="Methods, also as label=method to have one twice, or folders of finished runs.")
+    ],
+    data: Annotated[list[str] | None, typer.Option(help="Data set or file; repeat it. Default: ml-100k.")] = None,
+    protocol: Annotated[str, typer.Option(help="honest, paper, pfedrec or hetefedrec.")] = DEFAULT_PROTOCOL,
+    seeds: Annotated[int, typer.Option(help="Runs per method, with seeds 0, 1, ...", min=1)] = 3,
+    rounds: Annotated[int | None, typer.Option(help="Rounds instead of each method's own.", min=0)] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of one method, method:key=value; repeat it.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="What the others are tested against; by default the best on validation.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="What is tested, such as 'full ndcg@10'; by default what the protocol selects by."),
+    ] = None,
+    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: JobsOption = None,
+    threads: ThreadsOption = 1,
+    out_folder: OutOption = OUT,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare methods on the same splits: one table, and paired tests over users against a reference."""
+    result = compare(
+        methods,
+        data=data or ["ml-100k"],
+        protocol=protocol,
+        seeds=seeds,
+        rounds=rounds,
+        settings=_by_method(settings or []),
+        reference=reference,
+        metric=metric,
+        evaluate_every=evaluate_every,
+        device=device,
+        jobs=jobs,
+        threads=threads,
+        out=out_folder,
+        data_dir=data_dir,
+        progress=not quiet,
+    )
+    show(result, out_folder, as_json)
+
+
+def _by_method(pairs: list[str]) -> dict[str, dict[str, Any]]:
+    """Settings by method, from ``method:key=value``."""
+    found: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        label, sign, setting = pair.partition(":")
+        if not sign or "=" in label:
+            raise ConfigError(f"--set takes method:key=value here, not '{pair}'.")
+        found.setdefault(label, {}).update(parse_settings([setting]))
+    return found

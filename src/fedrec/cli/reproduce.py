@@ -1,0 +1,125 @@
+"""``fedrec reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fedrec.cli.common import DataDirOption, JsonOption, err, out, print_json
+from fedrec.studies import study as studies
+from fedrec.studies.result import StudyResult
+from fedrec.studies.runner import OUT, reproduce
+from fedrec.studies.table import Section, missing, sections
+
+JobsOption = Annotated[
+    int | None, typer.Option(help="Cells at a time; by default one per core and thread, on CUDA up to 4.", min=1)
+]
+ThreadsOption = Annotated[
+    int, typer.Option(help="CPU threads of a cell; with one, numbers do not depend on the machine's cores.", min=1)
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder of studies; finished cells in it are never run again.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("reproduce")(reproduce_command)
+
+
+def reproduce_command(
+    study: Annotated[str | None, typer.Argument(help="Name of a study, or a file of your own (.toml).")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="Data set or file; repeat it. Default: the study's.")] = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="Protocol, or both (all of the study); repeat it. Default: both.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs per row, with seeds 0, 1, ...", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's, for a quick look.", min=0)] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: JobsOption = None,
+    threads: ThreadsOption = 1,
+    out_folder: OutOption = OUT,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Train nothing; show what is there.")] = False,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a table or figure of a paper and print ours beside what was published; without a name, list the studies."""
+    if study is None:
+        _list(as_json)
+        return
+    result = reproduce(
+        study,
+        data=data or (),
+        protocols=() if "both" in (protocol or ["both"]) else protocol or (),
+        seeds=seeds,
+        rounds=rounds,
+        device=device,
+        jobs=jobs,
+        threads=threads,
+        out=out_folder,
+        data_dir=data_dir,
+        progress=not quiet,
+        run=not no_run,
+    )
+    show(result, out_folder, as_json)
+
+
+def show(result: StudyResult, folder: Path, as_json: bool) -> None:
+    """Print a study's result; exit code 1 where cells have none."""
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+    else:
+        out.print(result.title, style="bold", soft_wrap=True)
+        if result.note:
+            out.print(result.note, soft_wrap=True)
+        for section in sections(result):
+            title = Text(section.title, style="red" if section.leaks else "")
+            for places in _fitting(section, out.width):
+                table = Table(title=title, title_justify="left")
+                for place in places:
+                    table.add_column(section.columns[place], justify="right" if place else "left", overflow="fold")
+                for row in section.rows:
+                    table.add_row(*[row[place] for place in places])
+                out.print(table)
+        err.print(f"Written to {folder / result.name}: study.json, table.md, table.csv, table.parquet.")
+    gaps = missing(result)
+    for gap in gaps[:20]:
+        err.print(Text.assemble(("no result", "yellow"), " ", gap), soft_wrap=True)
+    if len(gaps) > 20:
+        err.print(f"... and {len(gaps) - 20} more; all are in table.md.")
+    if gaps:
+        sys.exit(1)
+
+
+def _fitting(section: Section, width: int) -> list[list[int]]:
+    """Columns of as many tables as it takes for none to be wider than the screen; each begins with the rows' names."""
+    lines = [[max(name.split(), key=len, default="") for name in section.columns], *section.rows]
+    widths = [max(len(line[place]) for line in lines) + 3 for place in range(len(section.columns))]
+    tables, room = [[0]], width - 1 - widths[0]
+    for place in range(1, len(widths)):
+        if widths[place] > room and len(tables[-1]) > 1:
+            tables.append([0])
+            room = width - 1 - widths[0]
+        tables[-1].append(place)
+        room -= widths[place]
+    return tables
+
+
+def _list(as_json: bool) -> None:
+    known = [studies.find(name) for name in studies.names()]
+    if as_json:
+        print_json([study.model_dump(mode="json") for study in known])
+        return
+    table = Table("study", "what", "data sets", "protocols", "rows", "cells")
+    for study in known:
+        table.add_row(
+            study.name, study.title, ", ".join(study.data), ", ".join(study.protocols), str(len(study.rows)),
+            str(study.cells),
+        )  # fmt: skip
+    out.print(table)
+    out.print("Run one with: fedrec reproduce NAME, or a part of it with --data and --protocol.")

@@ -1,0 +1,141 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import fedrec
+from fedrec.errors import ConfigError
+from fedrec.evaluation import significance
+from fedrec.federation.result import FlatMetrics
+from fedrec.running.saved import read_result, read_values
+from fedrec.running.saving import WITHOUT_MODEL, save_result
+from fedrec.studies.comparing import compare
+from fedrec.studies.runner import reproduce
+from fedrec.studies.study import Row, parse
+
+QUIET = {"progress": False, "data": "demo", "rounds": 3}
+METHODS = ["popularity", "fedmf", "slow=fedmf"]
+SETTINGS = {"slow": {"lr": 1e-6}}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("studies")
+    return out, compare(METHODS, settings=SETTINGS, seeds=2, out=out, **QUIET)
+
+
+def folders(out, result, label):
+    row = next(row for row in result.rows if row.label == label)
+    return [out / result.name / cell.folder for cell in row.cells]
+
+
+def users(places, metric="ndcg@10"):
+    return np.mean([read_values(place)["test"].full[metric] for place in places], axis=0)
+
+
+def test_rows_are_the_means_of_ordinary_runs(done):
+    out, result = done
+    assert [row.label for row in result.rows] == ["popularity", "fedmf", "slow"]
+    assert result.kind == "comparison"
+    assert result.columns == ["HR@10", "NDCG@10", "full NDCG@10"]
+    values = [read_result(place).test.full["ndcg@10"] for place in folders(out, result, "fedmf")]
+    assert result.rows[1].values[2].per_seed == values
+    assert read_result(folders(out, result, "slow")[0]).config["lr"] == 1e-6
+    assert fedrec.compare is compare
+
+
+def test_tests_are_those_of_the_significance_module_corrected_over_the_rows(done):
+    out, result = done
+    known = {label: users(folders(out, result, label)) for label in ("popularity", "fedmf", "slow")}
+    reference = result.tests[0].reference
+    expected = significance.compare(known, baseline=reference)
+    assert [test.label for test in result.tests] == [one.first for one in expected]
+    for test, one in zip(result.tests, expected, strict=True):
+        for name in ("users", "difference", "low", "high", "bootstrap_p", "wilcoxon_p"):
+            assert getattr(test, name) == getattr(one, name), name
+        assert (test.bootstrap_holm, test.wilcoxon_holm) == (one.bootstrap_holm, one.wilcoxon_holm)
+    smallest = min(result.tests, key=lambda test: test.wilcoxon_p)
+    assert smallest.wilcoxon_holm == pytest.approx(min(1.0, 2 * smallest.wilcoxon_p))
+    holm = sorted(result.tests, key=lambda test: test.bootstrap_p)
+    assert holm[0].bootstrap_holm <= holm[1].bootstrap_holm
+
+
+def test_a_reference_may_be_chosen_and_any_metric_tested(done):
+    out, _ = done
+    result = compare(
+        METHODS, settings=SETTINGS, seeds=2, out=out, reference="popularity", metric="full recall@20", **QUIET
+    )
+    assert {test.reference for test in result.tests} == {"popularity"}
+    assert result.columns[-1] == "full Recall@20"
+    expected = users(folders(out, result, "slow"), "recall@20") - users(folders(out, result, "popularity"), "recall@20")
+    assert result.tests[1].difference == pytest.approx(expected.mean())
+
+
+def test_the_cells_are_those_of_studies(done):
+    out, _ = done
+    before = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.name != "lock"}
+    study = parse(
+        'title = "T"\ndata = ["demo"]\nprotocols = ["honest"]\ncolumns = ["hr@10"]\nseeds = 2\nrounds = 3\n'
+        '[[rows]]\nlabel = "MF"\nmethod = "fedmf"\n',
+        "other",
+    )
+    found = reproduce(study, out=out, progress=False)
+    assert found.missing == []
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.name != "lock"} == before
+
+
+@pytest.mark.parametrize("best", ["first", "second"])
+def test_the_reference_is_the_best_on_validation_whatever_test_says(done, tmp_path, best):
+    """Two runs, copied, one of which claims a validation value no other reaches."""
+    out, result = done
+    for name, label in (("first", "popularity"), ("second", "slow")):
+        shutil.copytree(folders(out, result, label)[0], tmp_path / name)
+        known = read_result(tmp_path / name)
+        value = 0.9 if name == best else 0.1
+        full = known.validation.full | {"ndcg@10": value}
+        changed = FlatMetrics.model_validate(known.validation.model_dump() | {"full": full})
+        save_result(tmp_path / name, known.model_copy(update={"validation": changed}), WITHOUT_MODEL)
+    names = [str(tmp_path / "first"), str(tmp_path / "second")]
+    found = compare(names, seeds=1, out=tmp_path / "out", **QUIET)
+    assert found.tests[0].reference == best
+    assert {row.label for row in found.rows} == {"first", "second"}
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+def test_runs_that_cannot_be_compared_are_refused(done, tmp_path, paper):
+    out, _ = done
+    fedrec.train("popularity", paper, rounds=1, out=tmp_path / "other", progress=False)
+    wrong = [
+        (["fedmf"], {}, "two methods or more"),
+        (["fedmf", "popularity"], {"settings": {"popularty": {}}}, "did you mean 'popularity'"),
+        (["fedmf", "popularity"], {"reference": "fedem"}, "did you mean 'fedmf'"),
+        (["fedmf", "populrity"], {}, "did you mean 'popularity'"),
+        (["fedmf", "fedmf"], {}, "two rows are called 'fedmf'"),
+        (["fedmf", str(tmp_path / "other")], {}, "is a run on demo under 'paper'"),
+        (
+            ["popularity", "slow=fedmf"],
+            {"metric": "full mrr", "settings": SETTINGS},
+            "unknown full metric of 'honest' 'mrr'",
+        ),
+    ]
+    for methods, options, words in wrong:
+        with pytest.raises(ConfigError, match=words):
+            compare(methods, seeds=1, out=out, **QUIET, **options)
+
+
+def test_a_row_may_bring_privacy(tmp_path):
+    quiet = Row(label="private", method="fedmf", privacy=fedrec.Privacy(clip=1.0, scale=1.0))
+    result = compare(["popularity", quiet], seeds=1, out=tmp_path, **QUIET)
+    assert result.rows[1].epsilon == pytest.approx(6.0, rel=0.2)
+    assert json.loads((tmp_path / result.name / "study.json").read_text())["rows"][1]["privacy"]
+    assert "| epsilon |" in (tmp_path / result.name / "table.md").read_text()
+
+
+def test_result_tables_for_other_programs(done):
+    _, result = done
+    frame = result.to_pandas()
+    assert list(frame["row"].unique()) == ["popularity", "fedmf", "slow"]
+    assert result.to_arrow().num_rows == 9
+    holm = {test.label: test.bootstrap_holm for test in result.tests}
+    assert frame.loc[frame["row"] == "slow", "holm_p"].iloc[0] == holm["slow"]

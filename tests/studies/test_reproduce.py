@@ -1,0 +1,312 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedrec.errors import ConfigError
+from fedrec.running.lock import locked
+from fedrec.running.saved import read_result
+from fedrec.studies import study as studies
+from fedrec.studies.result import StudyResult
+from fedrec.studies.runner import reproduce
+
+SMALL = """
+title = "Small"
+data = ["demo"]
+protocols = ["honest", "paper"]
+columns = ["hr@10", "full ndcg@10", "bytes.up_per_client_round", "groups.hr@10.0.mean", "diagnostics.no.such"]
+rounds = 2
+
+[[rows]]
+label = "Popular"
+method = "popularity"
+rounds = 1
+published = { demo = [0.5] }
+
+[[rows]]
+label = "MF"
+method = "fedmf"
+sweep = { lr = [0.02, 0.05] }
+
+[[rows]]
+label = "Too fast"
+method = "fedmf"
+settings = { lr = 1e30, optimizer = "sgd" }
+protocols = ["honest"]
+
+[[rows]]
+label = "No such setting"
+method = "fedmf"
+settings = { leer = 1 }
+protocols = ["honest"]
+
+[[rows]]
+label = "Elsewhere"
+method = "popularity"
+data = ["demo"]
+protocols = ["paper"]
+rounds = 1
+"""
+QUIET = {"progress": False}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return studies.parse(SMALL, "small")
+
+
+@pytest.fixture(scope="module")
+def done(small, tmp_path_factory):
+    """The study, run by two workers."""
+    out = tmp_path_factory.mktemp("studies")
+    return out, reproduce(small, out=out, jobs=2, **QUIET)
+
+
+def row(result, label, protocol="honest"):
+    return next(r for r in result.rows if (r.label, r.protocol) == (label, protocol))
+
+
+def times(out):
+    """When every file of every cell was last written, locks apart."""
+    return {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.name != "lock"}
+
+
+def plain(result):
+    """What does not depend on the clock."""
+    content = result.model_dump(mode="json")
+    for each in content["rows"]:
+        for name in ("seconds", "seconds_per_round"):
+            each.pop(name)
+    return content
+
+
+def test_values_are_those_of_the_runs_and_published_ones_stand_only_where_published(done):
+    out, result = done
+    popular = row(result, "Popular")
+    folder = out / "small" / popular.cells[0].folder
+    run = read_result(folder)
+    found = [value.mean for value in popular.values]
+    assert found[:4] == [
+        run.test.sampled["hr@10"], run.test.full["ndcg@10"], run.bytes.up_per_client_round, run.groups["hr@10"][0].mean
+    ]  # fmt: skip
+    assert found[4] is None
+    assert popular.values[0].published == 0.5
+    assert popular.values[0].difference == pytest.approx(run.test.sampled["hr@10"] - 0.5)
+    elsewhere = [v for r in result.rows if r.protocol == "paper" or r.label != "Popular" for v in r.values]
+    assert {value.published for value in elsewhere + popular.values[1:]} == {None}
+    assert [row.leaks for row in result.rows] == [row.protocol == "paper" for row in result.rows]
+    assert row(result, "MF, lr=0.02").sweep == {"lr": 0.02}
+    assert row(result, "MF, lr=0.02").rounds == 2
+    assert not (folder / "model").exists()
+
+
+def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_run(done):
+    _, result = done
+    fast, setting = row(result, "Too fast").cells[0], row(result, "No such setting").cells[0]
+    assert (fast.state, setting.state) == ("failed", "failed")
+    assert "lower lr" in fast.why
+    assert "did you mean 'lr'" in setting.why or "unknown setting of fedmf 'leer'" in setting.why
+    states = {cell.state for r in result.rows for cell in r.cells if r.label not in ("Too fast", "No such setting")}
+    assert states == {"finished"}
+    assert len(result.missing) == 2
+
+
+def test_the_result_is_written_in_all_its_forms(done):
+    out, result = done
+    assert StudyResult.model_validate_json((out / "small" / "study.json").read_text()) == result
+    assert pq.read_table(out / "small" / "table.parquet").to_pylist() == result.flat()
+    text = (out / "small" / "table.md").read_text()
+    assert "protocol paper, LEAKS" in text
+    assert "| Popular |" in text
+    assert "No such setting on demo (honest), seed 0: failed" in text
+    assert (out / "small" / "table.csv").read_text().count("\n") == len(result.flat()) + 1
+
+
+def test_a_second_call_trains_nothing_but_what_failed(small, done):
+    out, first = done
+    before = times(out)
+    again = reproduce(small, out=out, jobs=1, **QUIET)
+    assert plain(again) == plain(first)
+    after = times(out)
+    failed = row(first, "Too fast").cells[0].folder.split("/")[-1]
+    assert {path for path in after if after[path] != before.get(path) and failed not in path.parts} == set()
+
+
+def test_other_studies_find_the_same_cells(small, done):
+    out, _ = done
+    before = set((out / "cells").iterdir())
+    other = studies.parse(SMALL, "other").model_copy(update={"rows": small.rows[:2]})
+    found = reproduce(other, out=out, protocols=["honest"], run=False, **QUIET)
+    assert found.missing == []
+    assert set((out / "cells").iterdir()) == before
+
+
+def test_without_running_what_is_missing_is_named(small, tmp_path):
+    found = reproduce(small, out=tmp_path, run=False, **QUIET)
+    assert {cell.state for r in found.rows for cell in r.cells} == {"missing", "failed"}
+    assert row(found, "Popular").cells[0].why == "not run"
+    assert row(found, "Popular").values[0].mean is None
+    assert not (tmp_path / "cells").exists()
+
+
+def test_several_at_a_time_give_the_numbers_of_one_after_the_other(small, done, tmp_path):
+    _, parallel = done
+    serial = reproduce(small, out=tmp_path, jobs=1, **QUIET)
+    assert plain(serial) == plain(parallel)
+
+
+def test_seeds_are_averaged_and_change_the_split(small, done):
+    out, first = done
+    both = reproduce(small, out=out, seeds=2, protocols=["honest"], **QUIET)
+    popular = row(both, "Popular")
+    values = popular.values[0]
+    assert values.per_seed[0] == row(first, "Popular").values[0].mean
+    assert values.mean == pytest.approx(sum(values.per_seed) / 2)
+    assert values.spread == pytest.approx(abs(values.per_seed[0] - values.per_seed[1]) / 2**0.5)
+    assert len({cell.split_hash for cell in popular.cells}) == 2
+
+
+def test_rounds_may_be_changed_but_rows_with_few_keep_them(small, done):
+    out, _ = done
+    found = reproduce(small, out=out, rounds=3, protocols=["honest"], run=False, **QUIET)
+    assert row(found, "Popular").rounds == 1
+    assert row(found, "MF, lr=0.02").rounds == 3
+    with pytest.raises(ConfigError, match="at least 1 seed"):
+        reproduce(small, out=out, seeds=0)
+    with pytest.raises(ConfigError, match="unknown protocol"):
+        reproduce(small, out=out, protocols=["papr"])
+
+
+def test_the_best_settings_are_chosen_on_validation(small, tmp_path):
+    choosing = small.rows[1].model_copy(update={"sweep": {}, "choose": {"lr": (1e-9, 0.05)}})
+    found = reproduce(small.model_copy(update={"rows": (choosing,)}), out=tmp_path, protocols=["honest"], **QUIET)
+    (one,) = found.rows
+    assert (one.chosen, one.tried, one.label) == ({"lr": 0.05}, 2, "MF")
+    best = [read_result(folder) for folder in (tmp_path / "cells").iterdir()]
+    by_lr = {run.config["lr"]: run.validation.full["ndcg@10"] for run in best}
+    assert by_lr[0.05] > by_lr[1e-9]
+
+
+LONG = """
+title = "Long"
+data = ["demo"]
+protocols = ["honest"]
+columns = ["hr@10"]
+rounds = 120
+
+[[rows]]
+label = "Popular"
+method = "popularity"
+rounds = 1
+
+[[rows]]
+label = "MF"
+method = "fedmf"
+
+[[rows]]
+label = "MF again"
+method = "fedmf"
+settings = { lr = 0.01 }
+"""
+
+
+def begin(folder, *more):
+    (folder / "long.toml").write_text(LONG)
+    arguments = ["reproduce", str(folder / "long.toml"), "--out", str(folder), "--jobs", "1", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedrec", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which tests run in the background ignore
+    )
+
+
+def until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def rounds_logged(folder):
+    """Rounds of the cell in flight: the one with most."""
+    logs = [path.read_text().count("\n") for path in (folder / "cells").glob("*/metrics.jsonl")]
+    return max(logs, default=0)
+
+
+def children(pid):
+    return [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_killed_study_leaves_nobody_behind_and_loses_only_what_was_in_flight(tmp_path):
+    study = begin(tmp_path)
+    until(lambda: rounds_logged(tmp_path) > 45)
+    (worker,) = children(study.pid)
+    (cell,) = children(worker)
+    study.send_signal(signal.SIGKILL)
+    study.communicate()
+    until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() and _alive(pid) for pid in (worker, cell)), 20)
+    finished = {path.parent for path in (tmp_path / "cells").glob("*/manifest.json")}
+    assert len(finished) == 1
+    before = {path: path.stat().st_mtime_ns for folder in finished for path in folder.iterdir() if path.name != "lock"}
+    rounds = rounds_logged(tmp_path)
+    again = begin(tmp_path)
+    until(lambda: rounds_logged(tmp_path) > rounds or again.poll() is not None)
+    begun = next(path for path in (tmp_path / "cells").glob("*/metrics.jsonl") if path.parent not in finished)
+    _, words = again.communicate(timeout=300)
+    assert again.returncode == 0, words
+    assert "1 finished before, 2 to run" in words
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert begun.read_text().count("\n") == 120
+    result = StudyResult.model_validate_json((tmp_path / "long" / "study.json").read_text())
+    assert result.missing == []
+    whole = reproduce(studies.parse(LONG, "long"), out=tmp_path / "whole", **QUIET)
+    assert [r.values[0].mean for r in whole.rows] == [r.values[0].mean for r in result.rows]
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_interruption_stops_after_the_round_and_says_what_there_is(tmp_path):
+    study = begin(tmp_path, "--json")
+    until(lambda: rounds_logged(tmp_path) > 5)
+    study.send_signal(signal.SIGINT)
+    study.communicate(timeout=60)
+    assert study.returncode == 130
+    result = json.loads((tmp_path / "long" / "study.json").read_text())
+    assert [cell["state"] for row in result["rows"] for cell in row["cells"]] == ["finished", "missing", "missing"]
+    assert list((tmp_path / "cells").glob("*/checkpoints/*"))
+
+
+def test_a_cell_somebody_else_is_running_is_waited_for(small, tmp_path):
+    one = small.model_copy(update={"rows": small.rows[:1]})
+    planned = reproduce(one, out=tmp_path, protocols=["honest"], run=False, **QUIET)
+    folder = tmp_path / "small" / planned.rows[0].cells[0].folder
+    folder.mkdir(parents=True)
+    (tmp_path / "small.toml").write_text(SMALL.split('[[rows]]\nlabel = "MF"')[0])
+    with locked(folder):
+        other = subprocess.Popen(
+            [sys.executable, "-m", "fedrec", "reproduce", str(tmp_path / "small.toml"), "--out", str(tmp_path),
+             "--protocol", "honest"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        for line in other.stderr:
+            if "is in use by process" in line:
+                assert str(os.getpid()) in line
+                break
+        assert other.poll() is None
+    other.communicate(timeout=60)
+    assert other.returncode == 0
+    assert read_result(folder).method == "popularity"
