@@ -30,7 +30,7 @@ from fedrec.local.problem import LocalProblem, LossOnly
 from fedrec.parts.aggregation import Rule, add_mean, add_rows, step_mean, step_rows
 from fedrec.parts.merged_method import merged
 from fedrec.parts.scorers import broadcast, by_chunks, dot
-from fedrec.parts.table_method import AveragedTableMethod, TableMethod
+from fedrec.parts.table_method import AveragedTableMethod, Fit, TableMethod
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -41,6 +41,7 @@ __all__ = [
     "ConfigError",
     "Derived",
     "EachMethod",
+    "Fit",
     "FlatMLP",
     "Gram",
     "LearnedConfig",

@@ -67,6 +67,45 @@ class TestMergedFedFast(MethodSuite):
     floor = 0.22
 
 
+ENGINE = ELASTIC | {"merge_variant": "code", "agg_ratio": 0.7, "adapter_lr": 0.003}
+"""As in FedEM's released engine, but most clients are served: with a few there is next to no federation."""
+
+
+class TestEngineFedMF(MethodSuite):
+    method = merged(FedMF)
+    options = ENGINE | {"lr": 0.1, "init_std": 0.01, "epochs": 2}
+    rounds = 10
+    floor = 0.2
+
+
+class TestEngineFedNCF(MethodSuite):
+    method = merged(FedNCF)
+    options = ENGINE | {"variant": "gmf", "lr": 0.3, "init_std": 0.05, "epochs": 2}
+    rounds = 10
+    floor = 0.19
+
+
+class TestEnginePFedRec(MethodSuite):
+    method = merged(PFedRec)
+    options = ENGINE | {"dim": 8, "score": "own"}
+    rounds = 6
+    floor = 0.2
+
+
+class TestEngineGPFedRec(MethodSuite):
+    method = merged(GPFedRec)
+    options = ENGINE | {"agg_ratio": 0.9, "dim": 8, "reg": 0.25, "score_table": "global", "init_std": 0.1}
+    rounds = 8
+    floor = 0.21
+
+
+class TestEngineFedRAP(MethodSuite):
+    method = merged(FedRAP)
+    options = ENGINE | {"dim": 8, "init_std": 0.1, "lr_args": 200.0, "l2": 4e-3, "epochs": 2, "lam": 0.01, "mu": 0.01}
+    rounds = 4
+    floor = 0.2
+
+
 def test_no_method_that_can_be_merged_is_left_out():
     assert {name for name in BUILT_IN if issubclass(find(name), TableMethod)} == COVERED
 

@@ -138,4 +138,10 @@ def test_bad_settings() -> None:
     with pytest.raises(ConfigError, match="score_table"):
         PFedRec(score_table="both")
     with pytest.raises(ConfigError, match="optimizer"):
-        PFedRec(optimizer="adam")
+        PFedRec(optimizer="lion")
+
+
+def test_with_adam_rows_move_at_the_rate_of_the_unit() -> None:
+    assert PFedRec(optimizer="adam", lr=0.05).config.item_rate(1682) == 0.05  # type: ignore[attr-defined]
+    assert PFedRec(lr=0.1).config.item_rate(1682) == pytest.approx(13456)  # type: ignore[attr-defined]
+    assert PFedRec(optimizer="adam", lr_item=0.2).config.item_rate(1682) == 0.2  # type: ignore[attr-defined]

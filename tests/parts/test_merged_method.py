@@ -65,7 +65,7 @@ def test_what_the_base_says_is_kept(small: fedrec.Split) -> None:
     assert (simulation.logits, method.rounds, method.name) == (False, 7, "talking+static")
     assert method.privacy_problem() == "it talks"
     assert method.server_bytes(5) == 15
-    assert simulation.diagnostics() == {"visits": 40}
+    assert simulation.diagnostics()["visits"] == 40
     assert simulation.client_groups()["first"].tolist() == [0]
     assert simulation.views == ("doubled", "unmerged")
     state = simulation.store.at(EVERYBODY)
@@ -80,7 +80,7 @@ def test_tables_and_diagnostics_reach_the_result(small: fedrec.Split) -> None:
         merged(Talking)(merge="static", epochs=1), small, rounds=2, device="cpu", progress=False
     ).result
     assert result.method == "talking+static"
-    assert result.diagnostics == {"visits": 40 * result.model_round}
+    assert result.diagnostics["visits"] == 40 * result.model_round
     assert result.tables[0].rows == [[str(40 * result.model_round)]]
     assert list(result.client_groups) == ["first"]
 
@@ -165,6 +165,9 @@ def test_settings_lie_beside_the_methods_and_come_back(small: fedrec.Split, tmp_
         ("fedmf", {"merge": "static", "rho": 2}, "rho"),
         ("fedmf", {"merge": "elastic", "adapter_hidden": [0]}, r"adapter_hidden"),
         ("fedmf", {"merge": "elastic", "adapter_epoch": 2}, "did you mean 'adapter_epochs'"),
+        ("fedmf", {"merge_variant": "code"}, "merge_variant has no effect on fedmf unless clients merge"),
+        ("fedmf", {"merge": "dynamic", "merge_variant": "code"}, "dynamic merging needs adapter_schedule=before"),
+        ("fedmf", {"merge": "elastic", "keep_shared": True}, r"fedmf\+elastic shares nothing beside its table"),
     ],
 )
 def test_mistakes_are_one_sentence(name: str, options: dict[str, Any], words: str) -> None:

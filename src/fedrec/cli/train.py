@@ -161,6 +161,8 @@ def train_command(
     if chosen.leaks and not quiet:
         reasons = "; ".join(chosen.leak_reasons)
         err.print(f"protocol '{chosen.name}' leaks: {reasons}.", style="yellow", soft_wrap=True)
+    for caution in made.cautions(split.data.n_items) if not quiet else []:
+        err.print(f"{made.name}: {caution}", style="yellow", soft_wrap=True, highlight=False)
     run = train(made, split, run_options, source=source)
     if as_json:
         print_json(run.result.model_dump(mode="json"))

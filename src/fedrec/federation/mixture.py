@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,3 +25,23 @@ class Mixture:
     def merged(self) -> Tensor:
         """[c, m, d]: the tables the clients go on with."""
         return torch.lerp(self.own, self.server, self.share[:, :, None])
+
+
+BINS = 1000
+
+
+def describe_shares(mixtures: Iterable[Mixture]) -> dict[str, Any]:
+    """How much of the rows of clients' tables came from the server, over all rows of the clients that have a download.
+
+    ``clients`` counts those, ``mean`` is exact, and ``quantiles`` are right to a thousandth.
+    """
+    counts, total, clients, rows = torch.zeros(BINS, dtype=torch.float64), 0.0, 0, 0
+    for mixture in mixtures:
+        share = mixture.share[mixture.share.amax(1) > 0] if mixture.share.numel() else mixture.share
+        clients, rows, total = clients + len(share), rows + share.numel(), total + float(share.double().sum())
+        counts += torch.histc(share.float(), BINS, 0, 1).double().cpu()
+    if not rows:
+        return {"clients": 0}
+    reached = counts.cumsum(0) / rows
+    at = {f"{q:g}": (int((reached < q - 1e-12).sum()) + 0.5) / BINS for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+    return {"clients": clients, "mean": total / rows, "quantiles": at}

@@ -82,6 +82,10 @@ class Recommender(ABC):
         name = max(sorted(rates, key=lambda name: name != "lr"), key=raised.__getitem__)
         return f"lower {name} (now {rates[name]:g})"
 
+    def cautions(self, n_items: int) -> list[str]:
+        """What whoever runs these settings on data of so many items should know before, in whole sentences."""
+        return []
+
     @property
     def merges(self) -> bool:
         """Whether clients merge the item table they download with their own."""

@@ -12,7 +12,7 @@ from fedrec.data.training import TrainingView
 from fedrec.errors import FedrecError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.clients import Clients, mean_loss, timed
-from fedrec.federation.mixture import Mixture
+from fedrec.federation.mixture import Mixture, describe_shares
 from fedrec.federation.payload import State
 from fedrec.federation.server import Server
 from fedrec.federation.task import Task
@@ -86,8 +86,11 @@ class Simulation:
         return self.clients.order
 
     def diagnostics(self) -> dict[str, Any]:
-        """What the method has to say."""
-        return self.method.diagnostics(self.task, self.server, self.ledger)
+        """What the method has to say, and where clients merge, how much of their tables is the server's."""
+        found = self.method.diagnostics(self.task, self.server, self.ledger)
+        if not self.method.merges:
+            return found
+        return found | {"server_share": describe_shares(mixture for _, mixture in self.mixtures(self.clients.order))}
 
     def client_groups(self) -> dict[str, Tensor]:
         """Named groups of clients whose results are reported apart."""

@@ -11,8 +11,7 @@ from typing import Any
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.recommender import Recommender
 from fedrec.methods.tuned import tuned
-from fedrec.parts.merged_method import merged
-from fedrec.parts.merger import MergeSettings
+from fedrec.parts.merged_method import PluginSettings, merged
 from fedrec.parts.merging import check_merge
 
 BUILT_IN = {
@@ -88,7 +87,7 @@ def create(
         check_merge(merge)
         options["merge"] = merge
         kind = kind if "merge" in kind.Config.model_fields else merged(kind)
-    for key in MergeSettings.model_fields.keys() & options.keys() - kind.Config.model_fields.keys():
+    for key in PluginSettings.model_fields.keys() & options.keys() - kind.Config.model_fields.keys():
         raise ConfigError(f"{key} has no effect on {name} unless clients merge; add merge=elastic or leave it out.")
     known = {} if any(key in options for key in kind.defining) else tuned(name, protocol, data)
     rounds = known.pop("rounds", None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.local.adapters import MergingAdapter
 from fedrec.method import (
     AveragedTableMethod,
     ClientState,
@@ -67,10 +66,6 @@ class FedMF(AveragedTableMethod):
     def problem(self, round: int) -> LocalProblem:
         """Eq. 2 of FedEM."""
         return MatrixFactorisation()
-
-    def through_merging(self, adapter: MergingAdapter, round: int) -> LocalProblem:
-        """Adapters look through the same dot product, which is compiled."""
-        return adapter
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """p_u . q_i with the newest table."""

@@ -51,6 +51,8 @@ class FedNCFConfig(LearnedConfig):
     """Weight decay on the network, added to the loss as decay / 2 times its squared norm; FedCA's code uses 0.001."""
     user_init_std: float | None = Field(None, gt=0)
     """Standard deviation of the initial user vectors; by default ``init_std``."""
+    common_init: bool = False
+    """All clients start from the same user vector, as in the code that FedEM and FedCA share."""
 
     @model_validator(mode="after")
     def _fitting_tower(self) -> FedNCFConfig:
@@ -130,7 +132,7 @@ class FedNCF(AveragedTableMethod):
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Random user vectors."""
         std = self.config.user_init_std or self.config.init_std
-        return {"user": task.client_normal(clients, self.table_dim, std=std)}
+        return {"user": task.client_normal(clients, self.table_dim, std=std, common=self.config.common_init)}
 
     def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
         """Logits [c, b] of ``rows`` [c, b, table_dim], differentiable."""

@@ -20,6 +20,7 @@ from fedrec.federation.payload import Part
 from fedrec.local.linear import AdditiveTables
 from fedrec.method import (
     ClientState,
+    Fit,
     LearnedConfig,
     Ledger,
     LocalProblem,
@@ -166,6 +167,10 @@ class FedRAP(TableMethod, SumMethod):
         """BCE - lambda * mean (D - C)^2 + mu * norm of C, means over samples and columns."""
         return AdditiveTables(*self.weights(round))
 
+    def data_problem(self, round: int) -> LocalProblem:
+        """The cross-entropy alone."""
+        return AdditiveTables(0, 0, 0)
+
     def steps(self, samples: Samples, round: int) -> Sequence[Step]:
         """One joint step on the unit and the touched rows of both tables."""
         c = self.config
@@ -173,14 +178,14 @@ class FedRAP(TableMethod, SumMethod):
         rates = {"unit": c.lr * now} | dict.fromkeys(("personal", "block", "shrunk"), c.lr_args * now)
         return [Step(tuple(rates), rates, "sgd", weight_decay=c.l2, lr_decay=c.step_decay)]
 
-    def train(
-        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    def train_by(
+        self, fit: Fit, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
         """Train both tables; of the rows that no sample touches one factor says what weight decay left."""
         table = tensor(payload, "items")
         params = self.private_params(private, samples) | {"block": take_rows(table, samples)}
         start = params["block"].clone()
-        loss = self.fit(params, samples, round)
+        loss = fit(self.problem(round), params, samples, self.config.schedule, self.steps(samples, round))
         shrunk = params["shrunk"]
         scale = private["scale"] * shrunk
         tiny = scale < SMALLEST

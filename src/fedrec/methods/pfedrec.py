@@ -16,6 +16,7 @@ from fedrec.local.linear import LinearUnit
 from fedrec.method import (
     AveragedTableMethod,
     ClientState,
+    Fit,
     LearnedConfig,
     LocalProblem,
     Payload,
@@ -37,14 +38,21 @@ class PFedRecConfig(LearnedConfig):
     epochs: int = Field(1, ge=1)
     lr: float = Field(0.1, gt=0)
     """Rate of the score unit (eta)."""
-    optimizer: Literal["sgd"] = "sgd"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Of the unit and the rows; with Adam, which looks at no gradient's size, both move at ``lr``."""
     init_std: float = Field(1.0, gt=0)
     lr_eta: float = Field(80.0, gt=0)
     """The item table's rate is lr * items * lr_eta: a row is in few samples, the score unit in all."""
     lr_item: float | None = Field(None, ge=0)
     """The item table's rate itself, instead of the rule above."""
+
     score_table: Literal["own", "global"] = "own"
     """Score with the table as the client tuned it, or with the newest average; the other one is reported beside it."""
+
+    def item_rate(self, n_items: int) -> float:
+        """Learning rate of the item table."""
+        usual = self.lr * n_items * self.lr_eta if self.optimizer == "sgd" else self.lr
+        return usual if self.lr_item is None else self.lr_item
 
 
 class PFedRec(AveragedTableMethod):
@@ -76,16 +84,15 @@ class PFedRec(AveragedTableMethod):
         """Eq. 7 as a mean over the batch."""
         return LinearUnit()
 
-    def train(
-        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    def train_by(
+        self, fit: Fit, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
         """Algorithm 1: per batch a step on the unit, then one on the rows; remember how the tuned table scores."""
         c, table = self.config, tensor(payload, "items")
         unit, block = private["unit"].clone(), take_rows(table, samples)
         start = block.clone()
-        lr_item = c.lr * table.shape[1] * c.lr_eta if c.lr_item is None else c.lr_item
-        steps = [Step(("unit",), c.lr, "sgd"), Step(("block",), lr_item, "sgd")]
-        loss = self.problem(round).train({"unit": unit, "block": block}, samples, c.schedule, steps)
+        steps = [Step(("unit",), c.lr, c.optimizer), Step(("block",), c.item_rate(table.shape[1]), c.optimizer)]
+        loss = fit(self.problem(round), {"unit": unit, "block": block}, samples, c.schedule, steps)
         # The tuned table is used with this unit only, and both change together: its scores are all that is needed.
         private.write({"unit": unit, "own": tuned_scores(unit, table, samples, block)})
         return {"items": RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])}, loss

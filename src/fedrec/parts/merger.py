@@ -21,7 +21,8 @@ from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.local.adapters import MergingAdapter, adapter_widths
-from fedrec.local.fit import Batch, Params, Schedule, Step, lookup
+from fedrec.local.factorisation import MatrixFactorisation
+from fedrec.local.fit import Batch, Loss, Params, Schedule, Step, lookup
 from fedrec.local.problem import LocalProblem
 from fedrec.parts.merging import Mode, Pool, adapter_weights, merge, pool_rows
 from fedrec.sampling import streams
@@ -92,6 +93,32 @@ class Merger:
             work["pool_local"], work["pool_server"] = pool_rows(self.settings.dynamic_pool, *tables())
         (through or self.adapter).train(work, samples, schedule, [Step(("adapter",), lr)])
 
+    def train_through(
+        self,
+        theta: Tensor,
+        server: Tensor,
+        problem: LocalProblem,
+        params: Params,
+        samples: Samples,
+        schedule: Schedule,
+        steps: Sequence[Step],
+        *,
+        first: Step | None,
+        through: bool,
+        row_names: Sequence[str] = (),
+    ) -> Tensor:
+        """Train ``params`` with ``block``, the own rows, merged with the ``server``'s rows before the problem sees them.
+
+        ``first`` is a step on the adapter ``theta`` that comes before the others in every batch. Without ``through`` only
+        it looks at merged rows.
+        """
+        work = {name: value for name, value in params.items() if name != "block"}
+        work |= {"adapter": theta, "local": params["block"], "server": server}
+        plain: Loss | None = None if through else _OnLocal(problem).loss
+        moved = [_renamed(step, plain) for step in steps]
+        looked = look_through(self.adapter, problem, row_names)
+        return looked.train(work, samples, schedule, [first, *moved] if first else moved)
+
     def update(
         self, private: ClientState, server: Tensor, adapt: Callable[[Tensor, Tensor], None] | None = None
     ) -> Tensor:
@@ -125,6 +152,27 @@ class Merger:
         theta = private[ADAPTER][:, : self.adapter.network.size] if self.adapts else None
         found = self.mixture(own_table(private, server), server, theta)
         return replace(found, share=found.share.where(private[STARTED][:, None], 1.0))
+
+
+def look_through(adapter: MergingAdapter, problem: LocalProblem, row_names: Sequence[str] = ()) -> LocalProblem:
+    """A problem on merged rows; the one of ``user . row`` is the adapter's own, which is compiled."""
+    return adapter if type(problem) is MatrixFactorisation else MergedSamples(adapter, problem, row_names)
+
+
+def _renamed(step: Step, loss: Loss | None) -> Step:
+    """A step on the block as one on the own rows."""
+    rates = {"local" if name == "block" else name: rate for name, rate in step.rates.items()}
+    return replace(step, names=tuple(rates), lr=rates, loss=loss)
+
+
+@dataclass(frozen=True)
+class _OnLocal:
+    """A problem's loss on the own rows as they are."""
+
+    problem: LocalProblem
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        return self.problem.loss(params | {"block": params["local"]}, batch)
 
 
 @dataclass(frozen=True)

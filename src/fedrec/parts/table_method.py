@@ -6,7 +6,7 @@ parameters and its loss, and nothing else is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -17,13 +17,14 @@ from fedrec.federation.payload import Payload, RowUpdate, State, Upload, tensor
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
-from fedrec.local.adapters import MergingAdapter
-from fedrec.local.fit import Batch, Params, Step, take_rows
+from fedrec.local.fit import Batch, Params, Schedule, Step, take_rows
 from fedrec.local.problem import LocalProblem, LossOnly
 from fedrec.parts.aggregation import NetworkRule, Rule, add_mean, add_rows, step_mean, step_rows
-from fedrec.parts.merger import MergedSamples
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
+
+Fit = Callable[[LocalProblem, Params, Samples, Schedule, Sequence[Step]], Tensor]
+"""Trains parameters, of which ``block`` holds the touched rows, in place; ``LocalProblem.train`` is one."""
 
 
 class TableMethod(Method):
@@ -55,9 +56,9 @@ class TableMethod(Method):
         """Mean loss per client [c] from the private parameters and ``block``, the touched rows."""
         raise NotImplementedError(f"{type(self).__name__} needs a loss, or a problem that has one")
 
-    def through_merging(self, adapter: MergingAdapter, round: int) -> LocalProblem:
-        """What a merging adapter is trained on: this method's own loss on merged rows."""
-        return MergedSamples(adapter, self.problem(round), self.row_names)
+    def data_problem(self, round: int) -> LocalProblem:
+        """What of it depends on the data: the problem without penalties on parameters."""
+        return self.problem(round)
 
     def server_state(self, task: Task) -> State:
         """Item table N(0, init_std^2)."""
@@ -75,23 +76,30 @@ class TableMethod(Method):
         """Optimiser steps per batch; one joint step on everything unless a method says otherwise."""
         return [Step((*self.private_names, *self.shared_names, "block"), self.config.lr, self.config.optimizer)]
 
-    def fit(self, params: Params, samples: Samples, round: int) -> Tensor:
-        """Train ``params`` in place; returns the losses [c]."""
-        return self.problem(round).train(params, samples, self.config.schedule, self.steps(samples, round))
-
     def train(
         self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
-        """Download, train touched rows, shared and private parameters together, upload changes of rows and shared."""
+        """Download, train, upload."""
+        return self.train_by(LocalProblem.train, task, private, payload, samples, round)
+
+    def train_by(
+        self, fit: Fit, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    ) -> tuple[Payload, Tensor]:
+        """Train touched rows, shared and private parameters together by ``fit``, upload changes of rows and shared."""
         table = tensor(payload, self.table)
         block = take_rows(table, samples)
         start = block.clone()
         params = self.private_params(private, samples) | {"block": block}
         params |= {name: tensor(payload, name).clone() for name in self.shared_names}
-        loss = self.fit(params, samples, round)
+        loss = fit(self.problem(round), params, samples, self.config.schedule, self.steps(samples, round))
         private.write({name: params[name] for name in self.private_names})
         parts: Payload = {name: params[name] - tensor(payload, name) for name in self.shared_names}
         return {self.table: RowUpdate(samples.rows, samples.row_counts, block - start, table.shape[1])} | parts, loss
+
+    def first_values(self, task: Task) -> State:
+        """The table and what else is shared before the first round: functions of the seed, known to everybody."""
+        server = self.server_state(task)
+        return {name: server[name] for name in (self.table, *self.shared_names)}
 
 
 class AveragedTableMethod(TableMethod, SumMethod):
@@ -111,7 +119,8 @@ class AveragedTableMethod(TableMethod, SumMethod):
         """Weighted changes, and the weights."""
         add_rows(total, upload, self.table, self.rule)
         for name in self.shared_names:
-            add_mean(total, upload, name, self.network_rule)
+            if name in upload.parts:  # clients that merge may keep theirs
+                add_mean(total, upload, name, self.network_rule)
 
     def step(self, task: Task, server: State, total: Total, round: int) -> State:
         """The table by its rule, everything else by FedAvg."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -41,9 +40,9 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.methods.fedem import similarity as alike
-from fedrec.parts.merger import ADAPTER, Merger, MergeSettings
+from fedrec.parts.merger import ADAPTER, Merger
+from fedrec.parts.served import ServedSettings, uploaders
 from fedrec.parts.tables import mix
-from fedrec.sampling import streams
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -69,7 +68,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class FedEMConfig(MergeSettings, LearnedConfig):
+class FedEMConfig(ServedSettings, LearnedConfig):
     """Settings of FedEM; the settings of its tables are the defaults."""
 
     epochs: int = Field(10, ge=1)
@@ -87,12 +86,6 @@ class FedEMConfig(MergeSettings, LearnedConfig):
     """Weight of similarity beside data in Eq. 13."""
     agg: Literal["both", "mean", "similarity"] = "both"
     """Data weights and similarity (Eq. 13), data weights alone, or similarities divided by their sum."""
-    agg_ratio: float = Field(1.0, gt=0, le=1)
-    """Share of the participants that upload, are aggregated, and get a table."""
-    adapter_schedule: Literal["before", "interleaved"] = "before"
-    """Adapter phase before merging (Eq. 11, then 10), or one adapter step before every embedding step."""
-    train_through_adapter: bool = False
-    """Embedding steps look through the adapter (rows are then merged twice), or score p . q directly (Eq. 12)."""
     similarity: alike.Kind = "table"
     """Of whole tables, of their rows' scores on the first principal component, or the cosine of those scores."""
     distance: alike.Distance = "squared"
@@ -103,8 +96,6 @@ class FedEMConfig(MergeSettings, LearnedConfig):
     """Sign of the principal component: its largest entry is positive, or as the decomposition returns it."""
     weights: alike.Weights = "scaled"
     """Projection of (p + alpha s) / (1 + alpha) (Eq. 13), or of p + alpha s as in the released code."""
-    early_stop_tol: float = Field(0.0, ge=0)
-    """A client's round ends when its running mean loss changes less, relatively; 0: never."""
 
     @property
     def schedule(self) -> Schedule:
@@ -119,8 +110,6 @@ class FedEMConfig(MergeSettings, LearnedConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> FedEMConfig:
-        if self.merge == "dynamic" and (self.adapter_schedule == "interleaved" or self.train_through_adapter):
-            raise ValueError("dynamic merging needs adapter_schedule=before and train_through_adapter=false")
         if self.optimizer != "adam" and self.merge in ("dynamic", "elastic"):
             raise ValueError("the adapter is trained with adam; set optimizer=adam or another merge mode")
         return self
@@ -159,14 +148,7 @@ class FedEM(Method):
 
     def _uploaders(self, task: Task, server: State, round: int) -> Tensor:
         """The random share of a round's participants whose tables are aggregated."""
-        drawn = self.participants(task, server, round)
-        if self.config.agg_ratio < 1:
-            rng = np.random.default_rng([task.seed, int(streams.Purpose.OTHER), round])
-            k = max(1, int(self.config.agg_ratio * len(drawn)))
-            drawn = drawn[torch.from_numpy(rng.choice(len(drawn), k, replace=False))]
-        chosen = torch.zeros(task.n_clients, dtype=torch.bool)
-        chosen[drawn] = True
-        return chosen
+        return uploaders(task, self.participants(task, server, round), self.config.agg_ratio, round)
 
     def _start(self, task: Task) -> Tensor:
         """The item table all clients start from: a function of the seed, known to everybody."""
@@ -216,8 +198,7 @@ class FedEM(Method):
                 self._adapter_phase(private, theta, user, server, samples)
             private["items"] = merger.merged(private["items"], server, theta)
         block = private.take("items", samples)
-        looks_through = c.adapter_schedule == "interleaved" or c.train_through_adapter
-        if server is not None and theta is not None and looks_through:
+        if server is not None and theta is not None and c.looks_through:
             loss = self._train_with_adapter(theta, user, block, take_rows(server, samples), samples)
         else:
             steps = [Step(("user", "block"), c.lr, c.optimizer)]
@@ -246,12 +227,11 @@ class FedEM(Method):
     ) -> Tensor:
         """The released code's order: in every batch a step on the adapter before the one on user and rows."""
         c = self.config
-        plain = None if c.train_through_adapter else MatrixFactorisation(rows="local").loss
-        steps = [Step(("user", "local"), c.lr, loss=plain)]
-        if c.adapter_schedule == "interleaved":
-            steps.insert(0, Step((ADAPTER,), c.adapter_lr or c.lr))
-        params = {ADAPTER: theta, "user": user, "local": block, "server": server}
-        return self.merger.adapter.train(params, samples, c.schedule, steps)
+        first = Step((ADAPTER,), c.adapter_lr or c.lr) if c.adapter_schedule == "interleaved" else None
+        return self.merger.train_through(
+            theta, server, MatrixFactorisation(), {"user": user, "block": block}, samples, c.schedule,
+            [Step(("user", "block"), c.lr)], first=first, through=c.train_through_adapter,
+        )  # fmt: skip
 
     def _next(self, task: Task, server: State, round: int, slot: Tensor, tables: Tensor | None) -> State:
         """The server's state with new tables, and who uploads next."""

@@ -7,6 +7,7 @@ towards the mean r_u of the tables of the client's neighbours (Eq. 7), which the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -18,7 +19,9 @@ from fedrec.method import (
     Batch,
     ClientState,
     EachMethod,
+    Fit,
     LearnedConfig,
+    LocalProblem,
     Params,
     Payload,
     Samples,
@@ -28,7 +31,6 @@ from fedrec.method import (
     Task,
     Upload,
     broadcast,
-    fit,
     lookup,
     put_rows,
     take_rows,
@@ -46,7 +48,8 @@ class GPFedRecConfig(LearnedConfig):
     epochs: int = Field(1, ge=1)
     lr: float = Field(0.1, gt=0)
     """Rate of the network (eta)."""
-    optimizer: Literal["sgd"] = "sgd"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Of everything; with Adam everything moves at ``lr``, and rows that no sample touches do not move."""
     init_std: float = Field(1.0, gt=0)
     lr_eta: float = Field(80.0, gt=0)
     """Rates are lr * items * lr_eta - lr for the item table and lr * lr_eta / participation - lr for the user vector."""
@@ -82,21 +85,25 @@ class GPFedRecConfig(LearnedConfig):
 
     def item_rate(self, n_items: int) -> float:
         """Learning rate of the item table."""
-        return self.lr * n_items * self.lr_eta - self.lr if self.lr_item is None else self.lr_item
+        usual = self.lr * n_items * self.lr_eta - self.lr if self.optimizer == "sgd" else self.lr
+        return usual if self.lr_item is None else self.lr_item
 
     @property
     def user_rate(self) -> float:
         """Learning rate of the user vector."""
-        return self.lr * self.lr_eta / self.participation - self.lr if self.lr_user is None else self.lr_user
+        usual = self.lr * self.lr_eta / self.participation - self.lr if self.optimizer == "sgd" else self.lr
+        return usual if self.lr_user is None else self.lr_user
 
     def pull(self, n_items: int) -> float:
-        """Share kappa of its distance from r_u that every row loses in every step."""
+        """Share kappa of its distance from r_u that every row loses in every step, untouched rows with Adam none."""
+        if self.optimizer == "adam":
+            return 0.0
         return 2 * self.reg * self.item_rate(n_items) / (n_items * self.dim)
 
     @model_validator(mode="after")
     def _stable(self) -> GPFedRecConfig:
         kappa = 2 * self.reg * self.lr * self.lr_eta / self.dim
-        if self.lr_item is None and kappa >= 2:
+        if self.lr_item is None and self.optimizer == "sgd" and kappa >= 2:
             raise ValueError(
                 f"reg = {self.reg:g} overshoots, a step multiplies the distance from r_u by {1 - kappa:.3g}; "
                 f"keep 2 * reg * lr * lr_eta / dim below 2"
@@ -104,6 +111,19 @@ class GPFedRecConfig(LearnedConfig):
         if self.user_rate <= 0 or self.item_rate(1) <= 0:
             raise ValueError("lr_eta must be above 1, or the rates of user vector and items are not positive")
         return self
+
+
+@dataclass(frozen=True)
+class Pulled(LocalProblem):
+    """A problem whose rows are drawn towards ``target``, the own ones where merged rows take the place of the block."""
+
+    problem: LocalProblem
+    weight: float
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Untouched rows do not enter the reported loss."""
+        away = params.get("local", params["block"]) - params["target"]
+        return self.problem.loss(params, batch).add(away.square().sum((1, 2)), alpha=self.weight)
 
 
 class GPFedRec(TableMethod, EachMethod):
@@ -121,6 +141,16 @@ class GPFedRec(TableMethod, EachMethod):
     config: GPFedRecConfig
     private_names = ("user", "network")
     table_view = "global"
+
+    def cautions(self, n_items: int) -> list[str]:
+        """A pull so strong that personal rows mean nothing."""
+        kappa = self.config.pull(n_items)
+        if kappa < 0.999:  # the item rate is lr less than lr lr_eta m
+            return []
+        return [
+            f"reg = {self.config.reg:g} at dim = {self.config.dim} sets every row back to r_u, or beyond it, in every step "
+            f"(kappa = 2 reg lr lr_eta / dim = {kappa:.3g}); the paper's setting is reg = gamma = 0.5."
+        ]
 
     @property
     def network(self) -> FlatMLP:
@@ -174,31 +204,37 @@ class GPFedRec(TableMethod, EachMethod):
         """Logits [c, b] of ``rows`` [c, b, d], differentiable."""
         return self.network.paired(network, user, rows).squeeze(2)
 
+    def first_values(self, task: Task) -> State:
+        """The common table."""
+        return {"items": task.item_table(self.config.dim, self.config.init_std)}
+
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean binary cross-entropy (Eq. 1)."""
         return batch.bce(self.pair_scores(params["user"], params["network"], lookup(params["block"], batch.slots)))
 
-    def train(
-        self, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
+    def train_by(
+        self, fit: Fit, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
     ) -> tuple[Payload, Tensor]:
-        """Eq. 7 on the touched rows; the others feel nothing but the pull, whose effect has a closed form."""
-        c, table, target = self.config, tensor(payload, "items"), tensor(payload, "target")
-        n_items = table.shape[1]
+        """Eq. 7 on the touched rows; the others feel nothing but the pull, whose effect has a closed form.
+
+        A client that goes on with its own table and gets no r_u is not drawn anywhere.
+        """
+        c, table = self.config, tensor(payload, "items")
+        guided, n_items = "target" in payload, table.shape[1]
         block = take_rows(table, samples)
-        pull = torch.where(samples.valid_rows[:, :, None], take_rows(target, samples), block)
-        params = self.private_params(private, samples) | {"block": block, "target": pull}
-        weight = c.reg / (n_items * c.dim)
-
-        def loss(params: Params, batch: Batch) -> Tensor:
-            # Untouched rows do not enter the reported loss.
-            return self.loss(params, batch).add((params["block"] - params["target"]).square().sum((1, 2)), alpha=weight)
-
+        params, problem = self.private_params(private, samples) | {"block": block}, self.problem(round)
+        if guided:
+            target = tensor(payload, "target")
+            params["target"] = torch.where(samples.valid_rows[:, :, None], take_rows(target, samples), block)
+            problem = Pulled(problem, c.reg / (n_items * c.dim))
         rates = {"user": c.user_rate, "network": c.lr, "block": c.item_rate(n_items)}
-        steps = [Step(tuple(rates), rates, "sgd")]
-        value = fit(params, loss, samples, c.schedule, steps)
-        taken = c.epochs * ((samples.counts + c.batch_size - 1) // c.batch_size)
-        left = torch.tensor(1 - c.pull(n_items), device=table.device) ** taken
-        after = torch.lerp(target, table, left[:, None, None])
+        value = fit(problem, params, samples, c.schedule, [Step(tuple(rates), rates, c.optimizer)])
+        if guided:
+            taken = c.epochs * ((samples.counts + c.batch_size - 1) // c.batch_size)
+            left = torch.tensor(1 - c.pull(n_items), device=table.device) ** taken
+            after = torch.lerp(target, table, left[:, None, None])
+        else:
+            after = table.clone()
         put_rows(after, samples, block)
         # The tuned table is used with these private parts only, which change with it: its scores are all that is kept.
         own = by_chunks(self.pair_scores, after, params["user"], params["network"])
@@ -245,5 +281,5 @@ class GPFedRec(TableMethod, EachMethod):
         """Scores with the client's tuned table (``own``), the common one (``global``) or r_u (``r``)."""
         if view == "own":
             return private["own"]
-        table = tensor(payload, "target" if view == "r" else "items")
+        table = tensor(payload, "target" if view == "r" and "target" in payload else "items")
         return by_chunks(self.pair_scores, table, private["user"], private["network"])
