@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fedrec
-from fedrec.federation import simulation
+from fedrec.federation import cohorts
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.trainer import Setup
 
@@ -39,7 +39,7 @@ def split(demo) -> fedrec.Split:
 @pytest.mark.parametrize("name", CASES)
 def test_three_rounds(split, name, monkeypatch):
     case = CASES[name]
-    monkeypatch.setitem(simulation.SAMPLES, "cpu", 6000)  # several cohorts
+    monkeypatch.setitem(cohorts.SAMPLES, "cpu", 6000)  # several cohorts
     method = fedrec.create(case["method"], case["settings"], protocol="none")
     stage = None
     if "privacy" in case:
