@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedrec.running.run import Run
     from fedrec.studies.comparing import compare
     from fedrec.studies.runner import reproduce
+    from fedrec.studies.tuning import tune
 
 let_threads_sleep()  # before torch is loaded
 
@@ -40,6 +41,7 @@ _HOMES = {
     "fedrec.running.run": ("Run",),
     "fedrec.studies.comparing": ("compare",),
     "fedrec.studies.runner": ("reproduce",),
+    "fedrec.studies.tuning": ("tune",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -68,6 +70,7 @@ __all__ = [
     "read_csv",
     "reproduce",
     "train",
+    "tune",
 ]
 
 

@@ -198,7 +198,7 @@ title = "Long"
 data = ["demo"]
 protocols = ["honest"]
 columns = ["hr@10"]
-rounds = 120
+rounds = 60
 
 [[rows]]
 label = "Popular"
@@ -248,7 +248,7 @@ def children(pid):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_killed_study_leaves_nobody_behind_and_loses_only_what_was_in_flight(tmp_path):
     study = begin(tmp_path)
-    until(lambda: rounds_logged(tmp_path) > 45)
+    until(lambda: rounds_logged(tmp_path) > 25)
     (worker,) = children(study.pid)
     (cell,) = children(worker)
     study.send_signal(signal.SIGKILL)
@@ -265,7 +265,7 @@ def test_a_killed_study_leaves_nobody_behind_and_loses_only_what_was_in_flight(t
     assert again.returncode == 0, words
     assert "1 finished before, 2 to run" in words
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert begun.read_text().count("\n") == 120
+    assert begun.read_text().count("\n") == 60
     result = StudyResult.model_validate_json((tmp_path / "long" / "study.json").read_text())
     assert result.missing == []
     whole = reproduce(studies.parse(LONG, "long"), out=tmp_path / "whole", **QUIET)

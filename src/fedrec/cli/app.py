@@ -17,6 +17,7 @@ import fedrec.cli.report as report
 import fedrec.cli.reproduce as reproduce
 import fedrec.cli.show as show
 import fedrec.cli.train as train
+import fedrec.cli.tune as tune
 
 app = typer.Typer(
     name="fedrec",
@@ -36,5 +37,5 @@ def main(
 
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
-for module in (quickstart, train, recommend, show, report, inspect, audit, bench, reproduce, compare):
+for module in (quickstart, train, recommend, show, report, inspect, audit, bench, reproduce, compare, tune):
     module.register(app)

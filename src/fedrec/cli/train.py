@@ -30,6 +30,7 @@ from fedrec.cli.common import (
     read_data,
     read_protocol,
 )
+from fedrec.cli.config_file import ConfigFile, given, read_config
 from fedrec.cli.splitting import split_data
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
@@ -51,6 +52,7 @@ _privacy = partial(typer.Option, rich_help_panel=PRIVACY)
 
 
 def train_command(
+    context: typer.Context,
     method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
     data: DataOption = "ml-100k",
     data_dir: DataDirOption = None,
@@ -72,6 +74,9 @@ def train_command(
     settings: Annotated[
         list[str] | None,
         _training("--set", metavar="KEY=VALUE", help="A setting; 'fedrec methods NAME' lists them. Repeat it."),
+    ] = None,
+    config: Annotated[
+        Path | None, _training(metavar="FILE", help="TOML with [settings] and [run], as 'fedrec tune' writes it.")
     ] = None,
     merge: Annotated[
         str | None,
@@ -119,8 +124,13 @@ def train_command(
     ] = not DEFAULTS.progress,
 ) -> None:
     """Train a METHOD ('fedrec methods' lists them) and judge it under a protocol."""
-    run_options = RunOptions.model_validate(
-        {
+    file = ConfigFile() if config is None else read_config(config)
+    if file.data is not None and not given(context, "data"):
+        data = file.data
+    if file.protocol is not None and split_file is None:
+        protocol = protocol or file.protocol
+    run_options = RunOptions(
+        **{
             "rounds": rounds,
             "seed": seed,
             "device": device,
@@ -136,6 +146,7 @@ def train_command(
             "tensorboard": tensorboard,
             "threads": threads,
         }
+        | {name: value for name, value in file.run.items() if not given(context, name)}
     )
     if split_file is not None:
         if protocol is not None:
@@ -147,7 +158,7 @@ def train_command(
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
         chosen = read_protocol(protocol or DEFAULT_PROTOCOL, protocol_set or [])
-    options = parse_settings(settings or [])
+    options = file.settings | parse_settings(settings or [])
     if merge is not None and options.get("merge", merge) != merge:
         raise ConfigError(f"--merge {merge} and --set merge={options['merge']} contradict each other; leave one out.")
     made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data, merge=merge)

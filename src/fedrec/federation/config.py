@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
 from fedrec.errors import ConfigError, unknown
+from fedrec.federation.search import Space, derived
 from fedrec.local.fit import Schedule
 from fedrec.settings import Settings
 
 
 class MethodConfig(Settings):
     """Hyper-parameters of a method. Rounds, seed and device are options of a run, not of a method."""
+
+    space: ClassVar[Space] = {}
+    """Where to look for good values; empty: what is derived from the defaults."""
+
+    @classmethod
+    def search_space(cls) -> Space:
+        """What tuning searches."""
+        return cls.space or derived({name: field.default for name, field in cls.model_fields.items()})
 
 
 class SampledConfig(MethodConfig):

@@ -7,9 +7,12 @@ p_u . q_i, binary cross-entropy on positives and sampled negatives (Eq. 2 of Fed
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 from torch import Tensor
 
+from fedrec.federation.search import Range, Space
 from fedrec.method import (
     AveragedTableMethod,
     ClientState,
@@ -32,6 +35,12 @@ from fedrec.method import (
 
 class FedMFConfig(LearnedConfig):
     """Settings of FedMF."""
+
+    space: ClassVar[Space] = {
+        "lr": Range(1e-3, 0.3, log=True),
+        "epochs": Range(1, 10, whole=True),
+        "init_std": Range(0.003, 1.0, log=True),
+    }
 
     agg: Rule = "touched"
     """How the server combines row changes: sum (A), uniform or size (B), touched (C), change (D)."""

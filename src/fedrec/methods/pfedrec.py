@@ -7,11 +7,12 @@ downloaded table ("post-tuning"), and scores with the table it tuned. The item r
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
+from fedrec.federation.search import Options, Range, Space
 from fedrec.local.linear import LinearUnit
 from fedrec.method import (
     AveragedTableMethod,
@@ -34,6 +35,13 @@ from fedrec.parts.linear import init_unit, tuned_scores, unit_logits
 
 class PFedRecConfig(LearnedConfig):
     """Settings of PFedRec; the released code's are the defaults."""
+
+    space: ClassVar[Space] = {
+        "lr": Range(0.01, 1.0, log=True),
+        "lr_eta": Range(8.0, 800.0, log=True),
+        "init_std": Range(0.01, 1.0, log=True),
+        "score_table": Options(("own", "global")),
+    }
 
     epochs: int = Field(1, ge=1)
     lr: float = Field(0.1, gt=0)

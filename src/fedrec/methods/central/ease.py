@@ -6,12 +6,15 @@ diagonal; a user scores x_u B. No negatives, no seed, one pass; ``fedgram`` is t
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.search import Options, Range, Space
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
@@ -21,6 +24,11 @@ from fedrec.parts.recent import dense_scores, own_history, recency
 
 class EASEConfig(MethodConfig):
     """Settings of EASE."""
+
+    space: ClassVar[Space] = {
+        "lam": Range(1.0, 20_000.0, log=True),
+        "normalise": Options((False, True)),
+    }
 
     lam: float = Field(500.0, gt=0)
     """L2 penalty lambda, the only thing to tune."""

@@ -7,6 +7,8 @@ target 1 and weight 1, every cell target 0 and weight alpha, and the penalty gro
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -14,6 +16,7 @@ from torch import Tensor
 from fedrec.federation.cohorts import cut, size_order
 from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.search import Options, Range, Space
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.learning import embeddings
@@ -24,6 +27,13 @@ BLOCK = 1 << 22  # numbers gathered at a time
 
 class IALSConfig(MethodConfig):
     """Settings of iALS."""
+
+    space: ClassVar[Space] = {
+        "dim": Options((32, 64, 128)),
+        "alpha": Range(0.003, 3.0, log=True),
+        "reg": Range(1e-4, 0.1, log=True),
+        "nu": Range(0.0, 1.0),
+    }
 
     dim: int = Field(64, ge=1)
     """Size of an embedding."""

@@ -6,12 +6,15 @@ rare pairs as in Ferrari Dacrema, Cremonesi, Jannach, RecSys 2019: sim_ij = c_ij
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
+from fedrec.federation.search import Range, Space
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
@@ -20,6 +23,11 @@ from fedrec.parts.gram import check_square, gram
 
 class ItemKNNConfig(MethodConfig):
     """Settings of ItemKNN."""
+
+    space: ClassVar[Space] = {
+        "k": Range(5, 1000, log=True, whole=True),
+        "shrink": Range(0.0, 200.0),
+    }
 
     k: int = Field(100, ge=1)
     """Neighbours kept per item."""

@@ -8,7 +8,7 @@ with an L2 penalty on layer 0 (Eq. 15).
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, embedding_bag
 
 from fedrec.federation.payload import State
+from fedrec.federation.search import Range, Space
 from fedrec.federation.task import Task
 from fedrec.methods.central.learning import CentralConfig, LearnedMethod, embeddings, look_up, pairwise, penalty
 from fedrec.methods.central.observed import Observed, Sampling, Triple
@@ -23,6 +24,12 @@ from fedrec.methods.central.observed import Observed, Sampling, Triple
 
 class LightGCNConfig(CentralConfig):
     """Settings of LightGCN; one negative per positive as in the paper."""
+
+    space: ClassVar[Space] = {
+        "lr": Range(3e-4, 0.03, log=True),
+        "layers": Range(1, 4, whole=True),
+        "reg": Range(1e-6, 0.1, log=True),
+    }
 
     lr: float = Field(0.005, gt=0)
     """Learning rate of Adam."""

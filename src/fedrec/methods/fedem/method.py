@@ -9,13 +9,14 @@ clients' tables (Eq. 13). ``variant`` sets all points in which the paper and the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrec.federation.mixture import Mixture
+from fedrec.federation.search import Range, Space
 from fedrec.federation.store import select
 from fedrec.method import (
     ClientState,
@@ -70,6 +71,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 class FedEMConfig(ServedSettings, LearnedConfig):
     """Settings of FedEM; the settings of its tables are the defaults."""
+
+    space: ClassVar[Space] = {
+        "lr": Range(3e-3, 0.3, log=True),
+        "epochs": Range(1, 10, whole=True),
+        "init_std": Range(0.003, 1.0, log=True),
+        "adapter_lr": Range(1e-5, 0.1, log=True),
+    }
 
     epochs: int = Field(10, ge=1)
     lr: float = Field(0.1, gt=0)

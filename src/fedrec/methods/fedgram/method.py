@@ -9,7 +9,7 @@ behind secure aggregation sees nothing else, and no n x m x m array ever exists.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, model_validator
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.data.training import TrainingView
+from fedrec.federation.search import Range, Space
 from fedrec.method import (
     ClientState,
     Ledger,
@@ -41,6 +42,10 @@ from fedrec.sampling import streams
 
 class FedGramConfig(PartialConfig):
     """Settings of FedGram."""
+
+    space: ClassVar[Space] = {
+        "lam": Range(1.0, 20_000.0, log=True),
+    }
 
     lam: float = Field(500.0, gt=0)
     """L2 penalty lambda of EASE."""

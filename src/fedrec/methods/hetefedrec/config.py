@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedrec.federation.config import PartialConfig, SampledConfig
+from fedrec.federation.search import Range, Space
 from fedrec.parts.merger import MergeSettings
 from fedrec.parts.merging import Mode
 
@@ -36,6 +37,12 @@ ROWS: dict[str, dict[str, Any]] = {
 
 class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     """Settings of HeteFedRec; no code is public, so each point that the paper leaves open is an option here."""
+
+    space: ClassVar[Space] = {
+        "lr": Range(0.1, 10.0, log=True),
+        "lr_theta": Range(3e-4, 0.03, log=True),
+        "lr_user": Range(1.0, 100.0, log=True),
+    }
 
     mode: Role = "hetefedrec"
     """The method, or one of the paper's baselines."""
