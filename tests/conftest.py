@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: I001
-import os
 from functools import cache
-from pathlib import Path
 
 import fedrec  # before torch, so that its threads sleep while they wait
 import numpy as np
@@ -13,8 +11,9 @@ import pytest
 import torch
 
 from fedrec.data import Interactions
-
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+from fedrec.data.catalogue import catalogue
+from fedrec.data.loading import on_this_machine
+from fedrec.errors import DataError
 
 torch.set_num_threads(2)
 
@@ -59,9 +58,32 @@ def small() -> fedrec.Split:
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
-    """Folder with real data sets; tests that need it skip where there is none."""
-    folder = Path(os.environ.get("FEDREC_DATA", SHARED))
-    if not (folder / "ml-100k" / "ratings.csv.gz").exists():
-        pytest.skip("real data not found: set FEDREC_DATA to a folder with ml-100k/ratings.csv.gz")
-    return folder
+def _fetched():
+    """Real data sets of this session by name, or why there is none."""
+    return {}
+
+
+@pytest.fixture
+def real_data(request, _fetched):
+    """Gives a real data set by name, from the folder in FEDREC_DATA or the cache.
+
+    Where it is in neither, quick tests skip; slow ones fetch it, and fail with the reason if they cannot.
+    """
+
+    def get(name):
+        if (
+            name not in _fetched
+            and on_this_machine(catalogue[name]) is None
+            and not request.node.get_closest_marker("slow")
+        ):
+            pytest.skip(f"{name} is not on this machine; `make test-slow` and `fedrec data get {name}` fetch it")
+        if name not in _fetched:
+            try:
+                _fetched[name] = fedrec.load(name)
+            except DataError as error:
+                _fetched[name] = str(error)
+        if isinstance(_fetched[name], str):
+            pytest.fail(_fetched[name], pytrace=False)
+        return _fetched[name]
+
+    return get

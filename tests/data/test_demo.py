@@ -1,5 +1,4 @@
 import hashlib
-import time
 
 import numpy as np
 import pytest
@@ -41,12 +40,6 @@ def test_codes_follow_first_appearance(data):
     for codes in (data.users, data.items):
         _, first = np.unique(codes, return_index=True)
         assert (np.diff(first) > 0).all()
-
-
-def test_is_made_quickly():
-    start = time.perf_counter()
-    load("demo")
-    assert time.perf_counter() - start < 1.0
 
 
 def test_tastes_can_be_learnt(data):

@@ -28,7 +28,7 @@ def test_canary_on_demo(demo):
 
 
 def test_canary_on_ml_100k(real_data):
-    data = fedrec.load("ml-100k", data_dir=str(real_data))
+    data = real_data("ml-100k")
     report = audit(["honest", "paper"], data, rounds=(100,))["protocols"]
     assert report["honest"]["rounds"]["100"]["sampled"]["hr@10"] == pytest.approx(0.10, abs=0.03)
     assert report["paper"]["rounds"]["100"]["sampled"]["hr@10"] >= 0.99

@@ -104,7 +104,7 @@ def test_large_catalogues_are_refused_with_the_number(small):
     [("ml-100k", {}, 500, 0.648, 0.378), ("filmtrust", {"untimed": "item"}, 500, 0.69, 0.55)],
 )
 def test_ease_reproduces_known_values(real_data, data, options, lam, hr, ndcg):
-    split = fedrec.HONEST.with_options(**options).split(fedrec.load(data, data_dir=str(real_data)), seed=0)
+    split = fedrec.HONEST.with_options(**options).split(real_data(data), seed=0)
     found = fedrec.train(EASE(lam=lam), split, device="cpu", progress=False).test["sampled"]
     assert found["hr@10"] == pytest.approx(hr, abs=0.02)
     assert found["ndcg@10"] == pytest.approx(ndcg, abs=0.02)

@@ -59,7 +59,7 @@ def test_three_rounds(split, name, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", REAL, ids=lambda case: f"{case['method']}-{case['protocol']}-{case['settings']}")
 def test_ml_100k(real_data, case):
-    data = fedrec.load("ml-100k", data_dir=str(real_data))
+    data = real_data("ml-100k")
     method = fedrec.create(case["method"], case["settings"], protocol=case["protocol"], data="ml-100k")
     split = fedrec.preset(case["protocol"]).split(data, seed=0)
     run = fedrec.train(method, split, rounds=case["rounds"], device="cpu", evaluate_every=5, progress=False)

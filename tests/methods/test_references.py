@@ -48,7 +48,7 @@ def test_random_is_at_chance(honest):
     ],
 )
 def test_popularity_reproduces_known_values(real_data, data, options, hr, ndcg):
-    split = fedrec.HONEST.with_options(**options).split(fedrec.load(data, data_dir=str(real_data)), seed=0)
+    split = fedrec.HONEST.with_options(**options).split(real_data(data), seed=0)
     found = fedrec.train(Popularity(), split, device="cpu", progress=False).test["sampled"]
     assert found["hr@10"] == pytest.approx(hr, abs=0.025)
     assert found["ndcg@10"] == pytest.approx(ndcg, abs=0.02)

@@ -48,11 +48,18 @@ def load_any(
 
 def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:
     """The data set of a catalogue entry, as :func:`load` looks for it."""
-    cached = cache_dir() / entry.name / _FILE
-    for path in (_in_data_dir(entry, data_dir), cached):
-        if path is not None and path.is_file():
-            return _read(path, entry)
-    return _download(entry, cached)
+    path = on_this_machine(entry, data_dir)
+    return _download(entry, _cached(entry)) if path is None else _read(path, entry)
+
+
+def on_this_machine(entry: Entry, data_dir: str | Path | None = None) -> Path | None:
+    """The file of a data set, if there is one: in the folder given, in that of FEDREC_DATA, or in the cache."""
+    paths = (_in_data_dir(entry, data_dir), _cached(entry))
+    return next((path for path in paths if path is not None and path.is_file()), None)
+
+
+def _cached(entry: Entry) -> Path:
+    return cache_dir() / entry.name / _FILE
 
 
 def cache_dir() -> Path:

@@ -138,7 +138,7 @@ def test_every_schedule_trains(small, schedule, through):
 
 def test_published_curve_on_ml_100k(real_data):
     """Test HR@10 of the released code over its first rounds: .137, .217, .263, .335, .389 (one seed)."""
-    split = fedrec.PAPER.split(fedrec.load("ml-100k", data_dir=str(real_data)), seed=0)
+    split = fedrec.PAPER.split(real_data("ml-100k"), seed=0)
     simulation = Simulation(FedEM(variant="code"), split.training)
     found = []
     for number in range(5):
@@ -162,7 +162,7 @@ def test_published_curve_on_ml_100k(real_data):
 )
 def test_numbers_on_ml_100k(real_data, name, options, protocol, hr, ndcg):
     """The numbers of independent prototypes at the last round, within 0.03 (floors where they are floors)."""
-    data = fedrec.load("ml-100k", data_dir=str(real_data))
+    data = real_data("ml-100k")
     options = dict(options)
     rounds = options.pop("rounds", 100)
     method = fedrec.create(name, protocol=protocol, data="ml-100k", **options)
