@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow lint audit types coverage mutants schema bench clean
+.PHONY: help setup quickstart test test-slow lint audit types coverage mutants schema reproduction bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ mutants: $(STAMP) ## Change the code in thousands of places and count what the t
 
 schema: $(STAMP) ## Write docs/result.schema.json anew
 	$(BIN)/python -c "from fedrec.federation.result import result_schema as s; print(s(), end='')" > docs/result.schema.json
+
+reproduction: $(STAMP) ## Write docs/reproduction.md anew from the stored results of studies
+	$(BIN)/python -m fedrec.report.reproduction
 
 bench: $(STAMP) ## Measure speed
 	$(BIN)/fedrec bench

@@ -161,3 +161,16 @@ def test_every_figure_says_in_words_what_it_shows(study, runs):
     for figure in drawn(study).values():
         assert figure.about.endswith(".")
         assert all(len(panel.words) > 20 for panel in figure.panels)
+
+
+def test_clients_without_a_table_of_the_servers_are_left_out(small, tmp_path):
+    import torch
+
+    import fedrec
+
+    method = fedrec.create("fedem", dim=4, merge="static", rho=0.25, agg_ratio=0.2, agg="mean")
+    run = fedrec.train(method, small, out=tmp_path / "few", rounds=3, progress=False)
+    shares = torch.cat([mixture.share for _, mixture in run.trainer.mixtures(torch.arange(40))])
+    assert 0 < (shares > 0).any(1).sum() < 40
+    (found,) = drawn(tmp_path / "few")["merging"].panels[0].series
+    assert found.y == pytest.approx([0.25] * 10)

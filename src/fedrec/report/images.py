@@ -46,8 +46,8 @@ def save(figure: Figure, path: Path) -> None:
             place.set_visible(False)
         canvas.suptitle(figure.title, fontsize=12, fontweight="bold", x=0.01, ha="left")
         handles = [(series.name, _key(series)) for series in figure.legend]
-        if len(handles) > 1:
-            names = [name for name, _ in handles]
+        names = [name for name, _ in handles]
+        if names != ["ours"]:
             canvas.legend(
                 [key for _, key in handles], names, loc="outside lower left", ncols=min(4, len(names)), frameon=False
             )

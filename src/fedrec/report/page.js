@@ -140,11 +140,11 @@
     const inside = levels.map((one) => one.y[0]);
     const data = series.filter((one) => one.kind !== "level").flatMap((one) => traces(one, panel, t));
     if (inside.length) data.push({ type: "scatter", mode: "markers", x: series.find((one) => one.x.length)?.x.slice(0, 1).flatMap((v) => inside.map(() => v)) || inside, y: inside, marker: { opacity: 0 }, hoverinfo: "skip", showlegend: false });
-    const height = panel.sideways ? 50 + 34 * names.length : panel.x.hidden ? 300 : 320;
+    const height = panel.sideways ? 44 + 34 * names.length : panel.x.hidden ? 300 : 320;
     const layout = {
       height, margin: { l: 8, r: 14, t: 12, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: t.ink, size: 12 }, xaxis, yaxis, dragmode: false,
-      hovermode: "closest", bargap: 0.3, bargroupgap: 0.06, shapes: levels.map((one) => level(one, t)), showlegend: false,
+      hovermode: "closest", bargap: panel.sideways || panel.series.length > 1 ? 0.3 : 0.5, bargroupgap: 0.06, shapes: levels.map((one) => level(one, t)), showlegend: false,
       hoverlabel: { bgcolor: t.card, bordercolor: t.line, font: { color: t.ink } },
     };
     if (width) layout.width = width;

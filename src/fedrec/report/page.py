@@ -129,7 +129,7 @@ def _figure(section: int, place: int, figure: Figure) -> str:
     )
     shown = (
         f'<ul class="legend" aria-label="Legend; press a name to hide it">{legend}</ul>'
-        if len(figure.legend) > 1
+        if [series.name for series in figure.legend] != ["ours"]
         else ""
     )
     panels = "".join(

@@ -18,7 +18,7 @@ def summary_table(section: Section) -> str:
     top = [Cell(""), *(Cell(c, span=1 + spread + 2 * (c in published)) for c in columns), Cell("", span=5 + private)]
     names: list[Cell] = [Cell("row", "words")]
     for column in columns:
-        names += [Cell("ours" if column in published else column)] + [Cell("±", "spread")] * spread
+        names += [Cell("ours" if published else column)] + [Cell("±", "spread")] * spread
         names += [Cell("published"), Cell("difference")] if column in published else []
     names += [Cell(name) for name in ("seeds", "round", "KB up", "KB down", *(["epsilon"] * private), "s/round")]
     bodies = []

@@ -41,18 +41,24 @@ def _of(row: Row, user: str | None, number: int) -> Figure | None:
     tables = (("own", mixture.own), ("from the server", mixture.server), ("merged", mixture.merged))
     panels = tuple(_panel(title, table[0], interacted) for title, table in tables)
     about = (
-        f"Every point is an item of one client's table under {row.name} ({row.record.data}, {row.record.protocol}), laid out by "
+        f"Every point is an item of one client's table under {row.name}, laid out by "
         f"t-SNE so that similar items lie together. Marked: its {int(interacted.sum())} training items. Distances between groups "
         "mean nothing."
     )
-    return Figure(f"tables-{number}", f"Item tables of one client: {row.name}", about, panels)
+    return Figure(
+        f"tables-{number}",
+        f"Item tables of one client: {row.name} ({row.record.data}, {row.record.protocol})",
+        about,
+        panels,
+    )
 
 
 def _client(run: Run, user: str | None) -> int:
-    """The one asked for, or the one with the median number of training items."""
+    """The one asked for, or, among those that merge, the one with the median number of training items."""
     if user is None:
-        counts = run.split.training.positives.counts
-        return int(np.argsort(counts, kind="stable")[len(counts) // 2])
+        clients = _merging(run)
+        counts = run.split.training.positives.counts[clients]
+        return int(clients[np.argsort(counts, kind="stable")[len(counts) // 2]])
     index = run.split.data.user_index
     key: str | int = int(user) if user.lstrip("-").isdigit() and int(user) in index else user
     if key not in index:
@@ -60,6 +66,14 @@ def _client(run: Run, user: str | None) -> int:
             f"{run.split.data.name} has no user '{user}'; give one of its ids, such as '{run.split.data.user_ids[0]}'."
         )
     return index[key]
+
+
+def _merging(run: Run) -> NDArray[np.int64]:
+    """Clients that take something from the server; all where nobody does."""
+    every = torch.arange(run.split.data.n_users)
+    taking = [who[(mixture.share > 0).any(1).cpu()] for who, mixture in run.trainer.mixtures(every)]
+    found = torch.cat(taking).sort().values if taking else every
+    return (found if len(found) else every).numpy()
 
 
 def _panel(title: str, table: Tensor, interacted: NDArray[np.bool_]) -> Panel:

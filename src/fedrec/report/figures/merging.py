@@ -25,7 +25,7 @@ def merging_weights(section: Section) -> Figure | None:
             panels.append(Panel(title, x, Axis("share from the server", share=True), tuple(series)))
     about = (
         "Of every row of a client's item table, the share it takes from the server (1: all, 0: the client keeps its own). "
-        "Lines are means, bands hold the middle half of all rows of all clients."
+        "Lines are means, bands hold the middle half of all rows of all clients; those to whom the server gave no table are left out."
     )
     return Figure("merging", "Merging weights", about, tuple(panels)) if panels else None
 
@@ -56,7 +56,10 @@ def _line(row: Row) -> Series | None:
 
 
 def shares(run: SavedRun) -> NDArray[np.int64]:
-    """[part, bin]: how many rows of clients' tables have which share from the server, by popularity of the item."""
+    """[part, bin]: how many rows of clients' tables have which share from the server, by popularity of the item.
+
+    Clients that take nothing at all are left out where others take something: the server gave them no table.
+    """
     loaded = load_run(run.folder)
     items = loaded.split.data.n_items
     counts = np.bincount(loaded.split.training.positives.values, minlength=items)
@@ -64,9 +67,12 @@ def shares(run: SavedRun) -> NDArray[np.int64]:
     part = np.empty(items, np.int64)
     part[np.argsort(counts, kind="stable")] = np.arange(items) * parts // items
     offsets = torch.from_numpy(part * (BINS + 1))
-    tally = torch.zeros(parts * (BINS + 1), dtype=torch.int64)
+    tally = torch.zeros(2, parts * (BINS + 1), dtype=torch.int64)
     for _, mixture in loaded.trainer.mixtures(torch.arange(loaded.split.data.n_users)):
-        place = (mixture.share.cpu().clamp(0, 1) * BINS).round().long() + offsets
-        tally += torch.bincount(place.reshape(-1), minlength=len(tally))
-    found: NDArray[np.int64] = tally.reshape(parts, BINS + 1).numpy()
+        share = mixture.share.cpu()
+        place = (share.clamp(0, 1) * BINS).round().long() + offsets
+        for merges in (0, 1):
+            chosen = place[(share > 0).any(1) == bool(merges)]
+            tally[merges] += torch.bincount(chosen.reshape(-1), minlength=tally.shape[1])
+    found: NDArray[np.int64] = tally[int(bool(tally[1].any()))].reshape(parts, BINS + 1).numpy()
     return found
