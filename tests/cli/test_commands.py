@@ -44,6 +44,14 @@ def test_leaking_protocols_are_marked_everywhere(capsys):
     )
 
 
+def test_a_round_chosen_on_test_among_some_rounds_only_says_so(capsys):
+    words = ("train", "random", "--data", "demo", "--rounds", "4", "--json")
+    for protocol, every, said in (("paper", 1, False), ("paper", 2, True), ("honest", 2, False)):
+        _, out, err = run(capsys, *words, "--protocol", protocol, "--evaluate-every", str(every))
+        assert ("--evaluate-every 2 looks at some" in err) == said
+        assert ("of every 2 rounds" in json.loads(out)["selected_on"]) == (every == 2)
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -174,6 +174,9 @@ def train_command(
         err.print(f"protocol '{chosen.name}' leaks: {reasons}.", style="yellow", soft_wrap=True)
     for caution in made.cautions(split.data.n_items) if not quiet else []:
         err.print(f"{made.name}: {caution}", style="yellow", soft_wrap=True, highlight=False)
+    if chosen.select_on == "test" and evaluate_every > 1 and not quiet:
+        words = f"'{chosen.name}' reports the best of all rounds on test; --evaluate-every {evaluate_every} looks at some of them only"
+        err.print(f"{words}, which lowers what is reported.", style="yellow", soft_wrap=True)
     run = train(made, split, run_options, source=source)
     if as_json:
         print_json(run.result.model_dump(mode="json"))

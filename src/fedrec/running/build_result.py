@@ -25,6 +25,7 @@ from fedrec.federation.result import (
     Seconds,
     ViewMetrics,
 )
+from fedrec.protocol.protocol import Protocol
 from fedrec.running.history import History
 from fedrec.running.run_state import RunState
 from fedrec.running.selection import Best
@@ -52,7 +53,7 @@ def build_result(
         rounds=history.rounds,
         selected_round=best.round,
         model_round=best.round if best.state is not None else history.rounds,
-        selected_on=f"{protocol.select_on} {protocol.select_metric} ({protocol.select_ranking})",
+        selected_on=_selected_on(protocol, state.claim.evaluate_every),
         users=split.data.n_users,
         items=split.data.n_items,
         validation=_flat(best.results["validation"]),
@@ -81,6 +82,12 @@ def build_result(
         privacy=None if privacy is None else PrivacyReport.model_validate(privacy),
     )
     return result.model_copy(update={"tables": method.tables(result)})
+
+
+def _selected_on(protocol: Protocol, every: int) -> str:
+    """What chose the round, and among which rounds."""
+    kind = protocol.select_ranking + ("" if every == 1 else f", of every {every} rounds")
+    return f"{protocol.select_on} {protocol.select_metric} ({kind})"
 
 
 def _work(history: History) -> float:

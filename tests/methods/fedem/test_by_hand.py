@@ -144,10 +144,12 @@ def play(simulation: Simulation, rounds: int = 3) -> None:
             torch.testing.assert_close(found, table @ client.user, atol=3e-4, rtol=3e-4)
 
 
+CODE = {"variant": "code", "pca_sign": "fixed"}
+"""The released code leaves the sign of a component to the linear algebra library, which a calculation by hand cannot know."""
 CASES: dict[str, dict[str, Any]] = {
     "as the paper": {},
-    "as the code, all": {"variant": "code", "agg_ratio": 1.0},
-    "as the code, half": {"variant": "code", "agg_ratio": 0.5},
+    "as the code, all": CODE | {"agg_ratio": 1.0},
+    "as the code, half": CODE | {"agg_ratio": 0.5},
     "replace": {"merge": "replace"},
     "static": {"merge": "static", "rho": 0.3},
     "dynamic": {"merge": "dynamic"},
@@ -167,7 +169,7 @@ CASES: dict[str, dict[str, Any]] = {
     "interleaved": {"adapter_schedule": "interleaved", "adapter_lr": 0.03},
     "through the adapter": {"train_through_adapter": True},
     "early stop": {"epochs": 12, "early_stop_tol": 0.03},
-    "early stop of the code": {"variant": "code", "agg_ratio": 1.0, "epochs": 12, "early_stop_tol": 0.03},
+    "early stop of the code": CODE | {"agg_ratio": 1.0, "epochs": 12, "early_stop_tol": 0.03},
     "each its own start": {"common_init": False},
 }
 

@@ -63,6 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "similarity": "pca1",
         "distance": "plain",
         "sim_snap": 0.9,
+        "pca_sign": "raw",
         "weights": "unscaled",
         "early_stop_tol": 1e-4,
     },
