@@ -25,7 +25,7 @@ from fedrec.federation.result import (
     Seconds,
     ViewMetrics,
 )
-from fedrec.protocol.protocol import Protocol
+from fedrec.protocol.choices import Choices
 from fedrec.running.history import History
 from fedrec.running.run_state import RunState
 from fedrec.running.selection import Best
@@ -84,7 +84,7 @@ def build_result(
     return result.model_copy(update={"tables": method.tables(result)})
 
 
-def _selected_on(protocol: Protocol, every: int) -> str:
+def _selected_on(protocol: Choices, every: int) -> str:
     """What chose the round, and among which rounds."""
     kind = protocol.select_ranking + ("" if every == 1 else f", of every {every} rounds")
     return f"{protocol.select_on} {protocol.select_metric} ({kind})"
