@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import Setup
+from fedrec.local.fit import Batch
 from fedrec.methods import create
 from fedrec.methods.gpfedrec import GPFedRec
 from fedrec.sampling import streams
@@ -176,3 +178,39 @@ def test_bad_settings(small: fedrec.Split) -> None:
         simulate(small, 1, graph="similarity", neighbours="threshold", gamma=5.0)
     with pytest.raises(ConfigError, match="k = 10 neighbours, but 4 clients"):
         simulate(small, 1, graph="similarity", participation=0.1)
+
+
+def pull_of_one_sample(label: float, logit: float, **options: Any) -> float:
+    """Size of the gradient of a client's loss on one sample with that label and logit, with respect to the logit."""
+    method = GPFedRec(**(SMALL | {"dim": 1, "hidden": ()} | options))
+    # Without hidden layers the network is a weight for the user, one for the item, and a bias.
+    network, user = torch.tensor([[0.0, 1.0, 0.0]]), torch.zeros(1, 1)
+    block = torch.tensor([[[logit]]], requires_grad=True)
+    one = torch.zeros(1, 1, dtype=torch.int32)
+    batch = Batch(torch.tensor([0]), one, one, torch.tensor([[label]]), torch.ones(1, 1, dtype=torch.bool))
+    value = method.loss({"user": user, "network": network, "block": block}, batch)
+    return float(torch.autograd.grad(value.sum(), block)[0].abs())
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+@pytest.mark.parametrize("logit", [-12.0, -3.0, 0.0, 2.0, 8.0])
+def test_losses_of_logits_and_of_sigmoids_pull_alike_where_nothing_saturates(label: float, logit: float) -> None:
+    exact = abs(1 / (1 + math.exp(-logit)) - label)
+    for kind in ("logits", "sigmoid"):
+        # Near 1 a float32 has steps of 6e-8, and so has 1 - p.
+        assert pull_of_one_sample(label, logit, bce=kind) == pytest.approx(exact, rel=1e-3, abs=1e-7)
+
+
+def test_a_saturated_float32_sigmoid_leaves_its_negative_alone() -> None:
+    assert pull_of_one_sample(0.0, 18.0) == pytest.approx(1.0)
+    assert pull_of_one_sample(0.0, 18.0, bce="sigmoid") == 0.0
+    assert pull_of_one_sample(0.0, 15.0, bce="sigmoid") == pytest.approx(1.0, rel=0.1)
+    # A positive is lost later: the released code's loss divides by at least 1e-12.
+    assert pull_of_one_sample(1.0, -18.0, bce="sigmoid") == pytest.approx(1.0, rel=1e-3)
+    assert pull_of_one_sample(1.0, -40.0) == pytest.approx(1.0)
+    assert pull_of_one_sample(1.0, -40.0, bce="sigmoid") < 1e-3
+
+
+def test_the_loss_of_sigmoids_trains_a_client(small: fedrec.Split) -> None:
+    plain, saturating = (simulate(small, 2, bce=kind) for kind in ("logits", "sigmoid"))
+    torch.testing.assert_close(saturating.scores(EVERYBODY), plain.scores(EVERYBODY), atol=1e-3, rtol=1e-3)

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy
 
 from fedrec.local.mlp import FlatMLP
 from fedrec.method import (
@@ -57,6 +58,8 @@ class GPFedRecConfig(LearnedConfig):
     """The item table's rate itself."""
     lr_user: float | None = Field(None, gt=0)
     """The user vector's rate itself."""
+    bce: Literal["logits", "sigmoid"] = "logits"
+    """Cross-entropy of logits, or of their float32 sigmoid as in the released code: a saturated one has no gradient."""
     hidden: tuple[int, ...] = (32, 16, 8)
     """Widths of the network between its input, 2 dim, and its output, 1."""
     reg: float = Field(1.0, ge=0)
@@ -210,7 +213,11 @@ class GPFedRec(TableMethod, EachMethod):
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Mean binary cross-entropy (Eq. 1)."""
-        return batch.bce(self.pair_scores(params["user"], params["network"], lookup(params["block"], batch.slots)))
+        logits = self.pair_scores(params["user"], params["network"], lookup(params["block"], batch.slots))
+        if self.config.bce == "logits":
+            return batch.bce(logits)
+        # From a logit of 17 on the float32 sigmoid is 1: a negative up there is pushed down no more.
+        return batch.mean(binary_cross_entropy(logits.sigmoid(), batch.labels, reduction="none"))
 
     def train_by(
         self, fit: Fit, task: Task, private: ClientState, payload: Payload, samples: Samples, round: int
