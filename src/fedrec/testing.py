@@ -71,6 +71,8 @@ class MethodSuite:
     """The same between two rounds on the CPU and on a CUDA device, which add in another order."""
     deterministic: ClassVar[bool] = False
     """True if the method has no randomness at all, so that seeds do not matter."""
+    private_options: ClassVar[dict[str, Any]] = {}
+    """Settings with which uploads may pass a privacy stage, where noise would make nonsense of the suite's."""
     federated: ClassVar[bool] = True
     """False for centralised methods, which have no cohorts and send nothing."""
 
@@ -259,17 +261,36 @@ class MethodSuite:
         assert bool(torch.isfinite(trainer.scores(torch.arange(tiny.data.n_users))).all())
 
     def test_private_uploads(self, tiny: fedrec.Split) -> None:
-        method = self.make_arrows()
+        method = self.make_arrows(**self.private_options)
         if method.privacy_problem() or method.silent:
             pytest.skip("nothing that a privacy stage could work on")
         everybody, found = torch.arange(tiny.data.n_users), []
-        for privacy in (None, PrivacyStage(Privacy(clip=1.0, scale=0.01), 0)):
-            simulation = Simulation(method, tiny.training, Setup(privacy=privacy))
+        secret, repeated = Privacy(clip=1.0, scale=0.01), Privacy(clip=1.0, scale=0.01, reproducible=True)
+        for privacy in (None, repeated, repeated, secret, secret):
+            stage = None if privacy is None else PrivacyStage(privacy, 0)
+            simulation = Simulation(method, tiny.training, Setup(privacy=stage))
             reports = [simulation.round(number) for number in range(2)]
             assert all(report.bytes_up > 0 for report in reports)
             found.append(simulation.scores(everybody))
-        assert bool(torch.isfinite(found[1]).all())
-        assert not torch.equal(found[0], found[1])
+            assert bool(torch.isfinite(found[-1]).all())
+        plain, first, again, *others = found
+        assert not torch.equal(plain, first)
+        assert torch.equal(first, again)
+        assert not torch.equal(others[0], first), "the noise must not follow from the seed"
+        assert not torch.equal(*others)
+
+    def test_a_resumed_private_run_goes_on_with_its_secrets(self, tiny: fedrec.Split) -> None:
+        method = self.make_arrows(**self.private_options)
+        if method.privacy_problem() or method.silent:
+            pytest.skip("nothing that a privacy stage could work on")
+        privacy, everybody = Privacy(clip=1.0, scale=0.01), torch.arange(tiny.data.n_users)
+        whole, second = (Simulation(method, tiny.training, Setup(privacy=PrivacyStage(privacy, 0))) for _ in range(2))
+        whole.round(0)
+        second.load_state({name: value.clone() for name, value in whole.state().items()})
+        for number in (1, 2):
+            whole.round(number)
+            second.round(number)
+        assert torch.equal(whole.scores(everybody), second.scores(everybody))
 
     def test_merging_with_full_weight_is_replacing(self, tiny: fedrec.Split) -> None:
         method = self.make_arrows()

@@ -52,6 +52,20 @@ def test_a_round_chosen_on_test_among_some_rounds_only_says_so(capsys):
         assert ("of every 2 rounds" in json.loads(out)["selected_on"]) == (every == 2)
 
 
+def test_noise_that_changes_a_rule_says_so_and_is_never_the_same_unless_asked(capsys):
+    words = ("train", "fedmf", "--data", "demo", "--rounds", "1", "--ldp", "laplace", "--ldp-scale", "2", "--json")
+    found = [run(capsys, *words, *more) for more in ((), (), ("--ldp-reproducible",), ("--ldp-reproducible",))]
+    secret, other, first, again = (json.loads(out) for _, out, _ in found)
+    assert "every row is averaged over all participants" in found[0][2]
+    assert "every row is averaged over all participants" in secret["privacy"]["notes"][0]
+    assert secret["privacy"]["verdict"].startswith("each client's uploads are locally differentially private")
+    assert secret["final"]["test"]["full"] != other["final"]["test"]["full"]
+    assert first["final"] == again["final"]
+    assert first["privacy"]["verdict"].startswith("no guarantee")
+    assert first["privacy"]["epsilon_total"] is None
+    assert not json.loads(run(capsys, *words, "--set", "agg=uniform")[1])["privacy"]["notes"]
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
@@ -162,6 +176,12 @@ def test_merging_from_the_command_line(capsys):
         (("train", "fedmf", "--data", "demo", "--set", "dim=10000000"), "dim"),
         (("train", "fedmf", "--data", "demo", "--resume"), "resuming a run needs a run folder"),
         (("train", "fedmf", "--data", "demo", "--ldp-clip", "0.1"), "no effect without --ldp"),
+        (("train", "fedmf", "--data", "demo", "--ldp-reproducible"), "no effect without --ldp"),
+        (
+            ("train", "fedmf", "--data", "demo", "--ldp", "laplace", "--set", "agg=change"),
+            "set agg to uniform, size or",
+        ),
+        (("train", "fedfast", "--data", "demo", "--ldp", "laplace"), "set agg to uniform, size or sum"),
         (("train", "fedmf", "--data", "demo", "--ldp", "gaussian", "--ldp-delta", "7"), "--ldp-delta"),
         (("train", "fedmf", "--data", "demo", "--ldp", "laplace", "--ldp-scale", "inf"), "--ldp-scale"),
         (("train", "fedmf", "--data", "demo", "--protocol-set", "name=honest"), "unknown protocol option"),

@@ -7,8 +7,9 @@ import torch
 from scipy import signal, stats
 
 import fedrec
+from fedrec.errors import ConfigError
 from fedrec.federation.payload import RowUpdate, Table
-from fedrec.federation.privacy import Privacy, PrivacyStage
+from fedrec.federation.privacy import SECRET, Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
 from fedrec.methods.fedem import FedEM
@@ -33,10 +34,11 @@ def test_the_clipping_bound_holds_over_all_parts(mechanism, norm):
     assert torch.equal(small["items"], parts["items"].dense())
 
 
+@pytest.mark.parametrize("reproducible", [False, True])
 @pytest.mark.parametrize("scale", [0.3, 20.0])
 @pytest.mark.parametrize(("mechanism", "law"), [("laplace", stats.laplace), ("gaussian", stats.norm)])
-def test_the_noise_has_the_stated_law_and_scale(mechanism, law, scale):
-    stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=scale), seed=1)
+def test_the_noise_has_the_stated_law_and_scale(mechanism, law, scale, reproducible):
+    stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=scale, reproducible=reproducible), seed=1)
     noise = stage.apply({"x": torch.zeros(8, 50_000)}, torch.arange(8), 3)["x"].flatten().double().numpy() / scale
     assert stats.kstest(noise, law.cdf).pvalue > 1e-3
     # Of n numbers, the mean absolute value (Laplace) and the mean square (Gaussian) say the scale with these errors.
@@ -48,25 +50,61 @@ def test_the_noise_has_the_stated_law_and_scale(mechanism, law, scale):
     assert abs(noise.mean()) < 4 * noise.std() / np.sqrt(n)
 
 
+@pytest.mark.parametrize("reproducible", [False, True])
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_noise_is_independent_between_seeds_rounds_clients_and_parts(mechanism):
+def test_noise_is_independent_between_seeds_rounds_clients_and_parts(mechanism, reproducible):
     n, drawn = 20_000, []
-    for seed, round in product((0, 1), (0, 1)):
-        stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=0.3), seed)
+    stages = [PrivacyStage(Privacy(mechanism=mechanism, scale=0.3, reproducible=reproducible), seed) for seed in (0, 1)]
+    for stage, round in product(stages, (0, 1)):
         found = stage.apply({"a": torch.zeros(2, n), "b": torch.zeros(2, n)}, torch.tensor([0, 1]), round)
         drawn += [found[name][client] for name, client in product(("a", "b"), (0, 1))]
     correlation = np.corrcoef(torch.stack(drawn).numpy()) - np.eye(16)
     assert abs(correlation).max() < 5 / np.sqrt(n)
 
 
-def test_noise_covers_untouched_rows_and_is_a_function_of_round_and_client_alone():
-    stage = PrivacyStage(Privacy(clip=1.0, scale=0.1), seed=0)
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_noise_covers_untouched_rows_and_is_a_function_of_round_and_client_alone(reproducible):
+    stage = PrivacyStage(Privacy(clip=1.0, scale=0.1, reproducible=reproducible), seed=0)
     first = stage.apply({"items": upload()}, torch.tensor([0, 1]), 0)["items"]
     assert bool((first != 0).all()), "noise on touched rows only would show which they are"
     assert torch.equal(first[1:], stage.apply({"items": _second(upload())}, torch.tensor([1]), 0)["items"])
     zero = PrivacyStage(Privacy(clip=1.0, scale=0), seed=0).apply({"items": upload()}, torch.tensor([0, 1]), 0)["items"]
-    twice = PrivacyStage(Privacy(clip=1.0, scale=0.2), seed=0).apply({"items": upload()}, torch.tensor([0, 1]), 0)
+    double = PrivacyStage(Privacy(clip=1.0, scale=0.2, reproducible=reproducible), seed=0)
+    double.load_state({name: value.clone() for name, value in stage.state().items()})
+    twice = double.apply({"items": upload()}, torch.tensor([0, 1]), 0)
     torch.testing.assert_close(twice["items"] - zero, 2 * (first - zero))
+
+
+def test_noise_does_not_follow_from_the_seed_unless_asked():
+    zeros, who = {"x": torch.zeros(2, 500)}, torch.tensor([0, 1])
+    for reproducible in (False, True):
+        settings = Privacy(clip=1.0, scale=0.1, reproducible=reproducible)
+        found = [PrivacyStage(settings, seed=0).apply(zeros, who, 0)["x"] for _ in range(2)]
+        assert torch.equal(*found) == reproducible
+    assert not PrivacyStage(Privacy(reproducible=True), seed=0).state()
+
+
+def test_every_client_has_a_secret_of_its_own():
+    stage = PrivacyStage(Privacy(), seed=0)
+    stage.prepare(50)
+    secrets = stage.state()["noise"].clone()
+    assert secrets.shape == (50, SECRET)
+    assert len(torch.unique(secrets, dim=0)) == 50
+    stage.prepare(50)
+    assert torch.equal(stage.state()["noise"], secrets), "drawn once"
+    assert abs(secrets.double().mean() - 127.5) < 4 * 74 / len(secrets.flatten()) ** 0.5
+
+
+def test_noise_of_a_run_follows_from_the_seed_only_on_request(small):
+    everybody = torch.arange(40)
+    for reproducible in (False, True):
+        found = []
+        for _ in range(2):
+            stage = PrivacyStage(Privacy(clip=1.0, scale=0.5, reproducible=reproducible), 0)
+            simulation = Simulation(FedMF(epochs=1), small.training, Setup(privacy=stage))
+            simulation.round(0)
+            found.append(simulation.scores(everybody))
+        assert torch.equal(*found) == reproducible
 
 
 def _second(update):
@@ -239,6 +277,46 @@ def test_words_say_what_a_budget_is_worth():
         assert "no guarantee" in PrivacyStage(useless, 0).describe(5)["verdict"]
 
 
+def test_noise_from_the_seed_is_no_guarantee():
+    stage = PrivacyStage(Privacy(clip=1.0, scale=2.0, reproducible=True), seed=0)
+    assert stage.epsilon(3) is None
+    assert not stage.spends_delta(3)
+    assert stage.words(3) == "no privacy guarantee"
+    assert stage.describe(3)["verdict"].startswith("no guarantee: the noise follows from the run's seed")
+    assert stage.describe(3, ("so it is",))["notes"] == ["so it is"]
+
+
+@pytest.mark.parametrize("rule", ["sum", "uniform", "size", "touched"])
+def test_with_noise_rows_are_averaged_over_everybody_and_a_rule_that_would_not_be_says_so(small, rule):
+    """``touched`` is then ``uniform`` in all but name, which its note says; nothing else is another rule."""
+    method, everybody = FedMF(epochs=1, agg=rule), torch.arange(40)
+    assert bool(method.privacy_notes()) == (rule == "touched")
+    assert method.privacy_problem() is None
+    found = []
+    for made in (method, FedMF(epochs=1, agg="uniform")):
+        stage = PrivacyStage(Privacy(clip=1.0, scale=0.1, reproducible=True), 0)
+        simulation = Simulation(made, small.training, Setup(privacy=stage))
+        simulation.round(0)
+        found.append(simulation.scores(everybody))
+    assert torch.allclose(*found, atol=1e-6) == (rule in ("uniform", "touched"))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [fedrec.create("fedmf", agg="change"), fedrec.create("fedncf", agg="change"), fedrec.create("fedfast")],
+    ids=lambda made: made.name,
+)
+def test_a_rule_that_noise_would_decide_is_refused_with_what_to_choose(small, made):
+    with pytest.raises(ConfigError, match="set agg to uniform, size or sum"):
+        Simulation(made, small.training, Setup(privacy=PrivacyStage(Privacy(), 0)))
+
+
+def test_methods_whose_rule_changes_say_so(small):
+    for name, changes in (("fedmf", True), ("fedncf", True), ("colr", True), ("pfedrec", False), ("fedem", False)):
+        result = fedrec.train(name, small, rounds=1, privacy=Privacy(scale=2.0), device="cpu", progress=False).result
+        assert bool(result.privacy.notes) == changes, name
+
+
 def test_a_run_reports_what_its_uploads_cost_everywhere(small, capsys, tmp_path):
     privacy = Privacy(clip=1.0, scale=2.0)
     fedrec.train(FedMF(epochs=1), small, rounds=3, out=tmp_path / "run", privacy=privacy, device="cpu")
@@ -277,6 +355,9 @@ def test_a_resumed_federation_has_the_same_budget_and_noise(small):
 
     method, everybody = FedMF(epochs=1, participation=0.3), torch.arange(40)
     whole, first, second = fresh(), fresh(), fresh()
+    first.load_state(
+        {name: value.clone() for name, value in whole.state().items()}
+    )  # the same clients, so their secrets
     for number in range(4):
         whole.round(number)
     for number in range(2):

@@ -51,7 +51,7 @@ def three_rounds(case, split, monkeypatch):
     stage = None
     if "privacy" in case:
         mechanism, clip, scale = case["privacy"]
-        stage = PrivacyStage(Privacy(mechanism=mechanism, clip=clip, scale=scale), 3)
+        stage = PrivacyStage(Privacy(mechanism=mechanism, clip=clip, scale=scale, reproducible=True), 3)
     trainer = method.trainer(split.training, Setup(3, privacy=stage))
     reports = [trainer.round(number) for number in range(3)]
     rounds = [

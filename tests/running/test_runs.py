@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
@@ -210,3 +212,25 @@ def test_uploads_before_an_interruption_count_for_privacy(tmp_path, small):
     again = run_some(tmp_path / "run", 9, small, resume=True, **options).result.privacy
     assert again.most_uploads_of_a_client == 9
     assert again == run_some(tmp_path / "whole", 9, small, **options).result.privacy
+
+
+def test_a_resumed_run_sends_the_noise_it_would_have_sent(tmp_path, small):
+    """The secrets are in the checkpoint, so what a server hears twice is the same twice."""
+    options = {"privacy": fedrec.Privacy(clip=0.1, scale=1.0)}
+    interrupted_after(tmp_path / "run", 6, small, **options)
+    shutil.copytree(tmp_path / "run", tmp_path / "twin")
+    one, other = (run_some(tmp_path / name, 9, small, resume=True, **options).result for name in ("run", "twin"))
+    for key in ("selected_round", "validation", "test", "final"):
+        assert getattr(one, key) == getattr(other, key)
+    new = run_some(tmp_path / "new", 9, small, **options).result
+    assert new.final != one.final, "the seed does not say what the noise is"
+
+
+def test_a_saved_model_has_no_secrets(tmp_path, small):
+    options = {"privacy": fedrec.Privacy(clip=0.1, scale=1.0)}
+    run = run_some(tmp_path / "run", 3, small, **options)
+    assert any(name.startswith("secret.") for name in run.trainer.state())
+    for path in (tmp_path / "run").rglob("*.safetensors"):
+        assert not any(name.startswith("secret") for name in load_file(path)), path
+    again = fedrec.load_run(tmp_path / "run")
+    assert again.recommend(small.data.user_ids[2]) == run.recommend(small.data.user_ids[2])

@@ -1,6 +1,7 @@
 import pytest
 
 from fedrec.errors import ConfigError
+from fedrec.federation.privacy import PrivacyStage
 from fedrec.methods import create
 from fedrec.studies import study as studies
 
@@ -90,3 +91,15 @@ def test_every_row_of_every_shipped_study_can_be_made(name):
                     for chosen in studies.combinations(row.choose if row.choose is not None else study.choose):
                         settings = row.settings | row.under.get(protocol, {}) | sweep | chosen
                         create(row.method, settings, protocol=protocol, data=data, merge=row.merge)
+
+
+def test_noise_without_clipping_is_labelled_as_what_it_is():
+    study = studies.find("fedem-table4")
+    noisy = [row for row in study.rows if row.privacy is not None]
+    assert len(noisy) == 2
+    for row in noisy:
+        assert row.privacy.clip is None
+        assert row.privacy.scale > 0
+        assert "no guarantee" in row.label
+        assert PrivacyStage(row.privacy, 0).describe(1)["verdict"].startswith("no guarantee")
+    assert study.note.startswith("No guarantee")

@@ -118,6 +118,9 @@ def train_command(
     ldp_delta: Annotated[
         float | None, _privacy(metavar="DELTA", help="Of the stated guarantee (default 1e-5).")
     ] = None,
+    ldp_reproducible: Annotated[
+        bool, _privacy("--ldp-reproducible", help="Noise from the seed, to repeat a run: no guarantee.")
+    ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)
@@ -141,7 +144,7 @@ def train_command(
             "keep_model": keep_model,
             "resume": resume,
             "progress": not quiet,
-            "privacy": _stage(ldp, ldp_clip, ldp_scale, ldp_delta),
+            "privacy": _stage(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
             "store": choice("store", store, ("memory", "disk")),
             "tensorboard": tensorboard,
             "threads": threads,
@@ -184,8 +187,10 @@ def train_command(
         print_results([run.result])
 
 
-def _stage(ldp: str | None, clip: float | None, scale: float | None, delta: float | None) -> Privacy | None:
-    given = {"clip": clip, "scale": scale, "delta": delta}
+def _stage(
+    ldp: str | None, clip: float | None, scale: float | None, delta: float | None, reproducible: bool
+) -> Privacy | None:
+    given = {"clip": clip, "scale": scale, "delta": delta, "reproducible": reproducible or None}
     if ldp is None:
         for name, value in given.items():
             if value is not None:

@@ -106,6 +106,10 @@ class Arrows(Recommender):
         """Why this method's uploads cannot pass a privacy stage, if they cannot."""
         return None
 
+    def privacy_notes(self) -> tuple[str, ...]:
+        """What a privacy stage changes in this method, in words for its user."""
+        return ()
+
     def server_bytes(self, private: int) -> int:
         """Memory the server needs beside ``private`` bytes of client state, where it is of that order."""
         return 0

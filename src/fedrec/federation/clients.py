@@ -60,6 +60,8 @@ class Clients:
         self.method, self.view, self.task, self.privacy, self.device = method, view, task, setup.privacy, setup.device
         if setup.privacy is not None and (problem := method.privacy_problem()):
             raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
+        if setup.privacy is not None:
+            setup.privacy.prepare(task.n_clients)
         self.ledger = Ledger(task.n_clients)
         self.sampler = Sampler(view, self.device)
         self.cohort_samples = cohort_samples or SAMPLES[self.device.type]
@@ -147,6 +149,8 @@ class Clients:
     def state(self) -> dict[str, Tensor]:
         """Everything a later round depends on, by name."""
         stored = {f"clients.{name}": value for name, value in self.store.tensors.items()}
+        if self.privacy is not None:
+            stored |= {f"secret.{name}": value for name, value in self.privacy.state().items()}
         return stored | {f"ledger.{name}": value for name, value in self.ledger.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -154,6 +158,8 @@ class Clients:
         self.ledger.load_state({name: state[f"ledger.{name}"] for name in self.ledger.state()})
         for name, stored in self.store.tensors.items():
             stored.copy_(state[f"clients.{name}"])
+        if self.privacy is not None:
+            self.privacy.load_state({name: state[f"secret.{name}"] for name in self.privacy.state()})
 
 
 def _positions(clients: Tensor, downlink: Downlink) -> list[Tensor] | None:

@@ -3,17 +3,24 @@
 FedEM's way is Laplace noise on the upload with L1 clipping. A client's clipped changes differ by at
 most twice the clip norm in the stage's norm, whatever its data, so one upload costs ``epsilon = 2 * clip / scale`` for
 Laplace; for Gaussian noise the cost depends on delta. Costs over rounds come from an accounting library.
+
+Noise protects from a server only as long as the server cannot compute it. So it does not follow from the run's seed, which
+the server knows, but from a secret of every client, drawn from the operating system's randomness and kept with its private
+state: a resumed run sends in a round what it sent there before, and no second noise to average with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from fedrec.errors import ConfigError
@@ -24,6 +31,8 @@ from fedrec.settings import Settings
 
 MEANINGLESS = 50.0
 """Above this epsilon a guarantee bounds nothing anybody would call privacy."""
+SECRET = 32
+"""Bytes of a client's secret."""
 
 
 class Privacy(Settings):
@@ -31,19 +40,43 @@ class Privacy(Settings):
 
     mechanism: Literal["laplace", "gaussian"] = "laplace"
     clip: float | None = Field(1.0, gt=0)
-    """Norm (L1 for Laplace, L2 for Gaussian) a client's change is clipped to; None: no clipping, no guarantee."""
+    """Norm (L1 for Laplace, L2 for Gaussian) a client's change is clipped to; none: no clipping, no guarantee."""
     scale: float = Field(0.01, ge=0)
     """Scale of the Laplace noise, or standard deviation of the Gaussian noise, per uploaded number."""
     delta: float = Field(1e-5, gt=0, lt=1)
     """Failure probability at which the Gaussian mechanism's epsilon is stated."""
+    reproducible: bool = False
+    """Noise follows from the run's seed, so that a run can be repeated to the bit: for studies, and no guarantee."""
+
+    @field_validator("clip", mode="before")
+    @classmethod
+    def _spelt_out(cls, value: object) -> object:
+        """Files of settings have no word for None."""
+        return None if value == "none" else value
 
 
 class PrivacyStage:
     """Clips and noises what a cohort uploads; private state and scoring on the client stay as they are."""
 
     def __init__(self, settings: Privacy, seed: int) -> None:
-        """Noise is a function of ``seed``, round and client, like all randomness here."""
+        """Noise is a function of a client's secret and the round; if ``reproducible`` of ``seed``, client and round."""
         self.settings, self.seed = settings, seed
+        self._secrets = torch.zeros(0, SECRET, dtype=torch.uint8)
+
+    def prepare(self, clients: int) -> None:
+        """Draw the secrets of so many clients that have none yet."""
+        if (missing := clients - len(self._secrets)) > 0 and not self.settings.reproducible:
+            drawn = np.frombuffer(os.urandom(missing * SECRET), np.uint8).reshape(missing, SECRET)
+            self._secrets = torch.cat([self._secrets, torch.from_numpy(drawn.copy())])
+
+    def state(self) -> dict[str, Tensor]:
+        """The clients' secrets, which a run that goes on needs; none if noise follows from the seed."""
+        return {} if self.settings.reproducible else {"noise": self._secrets}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on with the secrets of earlier rounds."""
+        if not self.settings.reproducible:
+            self._secrets = state["noise"].cpu().clone()
 
     def apply(self, parts: Payload, clients: Tensor, round: int) -> Payload:
         """The upload after clipping and noise. Row updates become dense: noise on touched rows only would show which."""
@@ -51,12 +84,11 @@ class PrivacyStage:
             return parts
         changes = {name: change(part) for name, part in parts.items()}
         factor = self._clip_factor(changes)
-        keys = streams.keys(self.seed, Purpose.NOISE, round, clients)
         noised: Payload = {}
         for number, (name, part) in enumerate(parts.items()):
             new = changes[name]
             clipped = new * factor.view(-1, *[1] * (new.dim() - 1))
-            noisy = clipped + self._noise(streams.child(keys, number), new)
+            noisy = clipped + self._noise(clients, round, number, new)
             if isinstance(part, Table):
                 assert part.known is not None
                 noised[name] = replace(part, value=part.known + noisy)
@@ -74,19 +106,36 @@ class PrivacyStage:
         limit = torch.ones_like(norm) if clip is None else (clip / norm.clamp(min=1e-30)).clamp(max=1)
         return limit.to(flat[0].device, torch.float32)
 
-    def _noise(self, keys: Tensor, like: Tensor) -> Tensor:
+    def _noise(self, clients: Tensor, round: int, number: int, like: Tensor) -> Tensor:
+        """Noise for part ``number`` of these clients' uploads."""
         if self.settings.scale == 0:
             return torch.zeros_like(like)
-        draw = streams.laplace if self.settings.mechanism == "laplace" else streams.normal
-        index = torch.arange(like[0].numel(), device=like.device)
+        shape = streams.to_laplace if self.settings.mechanism == "laplace" else streams.to_normal
+        count = like[0].numel()
         # One client at a time bounds the float64 temporaries when the client's table is large.
-        step = max(1, (1 << 22) // max(1, len(index)))
-        blocks = [draw(part[:, None], index).to(like.dtype) for part in torch.split(keys, step)]
+        step = max(1, (1 << 22) // max(1, count))
+        blocks = [
+            shape(streams.to_uniform(self._bits(some, round, number, count))).to(like)
+            for some in torch.split(clients, step)
+        ]
         return torch.cat(blocks).view_as(like) * self.settings.scale
+
+    def _bits(self, clients: Tensor, round: int, number: int, count: int) -> Tensor:
+        """Random bits [c, count] int64 that nobody but these clients can know, unless noise is to be reproducible."""
+        if self.settings.reproducible:
+            keys = streams.child(streams.keys(self.seed, Purpose.NOISE, round, clients), number)
+            return streams.bits(keys[:, None], torch.arange(count, device=clients.device))
+        who = clients.cpu()
+        self.prepare(int(who.max()) + 1 if len(who) else 0)
+        # The hash of all other streams can be computed backwards: rows a client never touched would give its key away.
+        place = round.to_bytes(8, "little") + number.to_bytes(8, "little")
+        secrets = [secret.tobytes() for secret in self._secrets[who].numpy()]
+        drawn = [hashlib.shake_128(secret + place).digest(8 * count) for secret in secrets]
+        return torch.frombuffer(bytearray(b"".join(drawn)), dtype=torch.int64).view(len(who), count)
 
     def epsilon(self, uploads: int) -> float | None:
         """Budget a client has spent after that many uploads; None where there is no guarantee."""
-        if self.settings.clip is None or self.settings.scale == 0:
+        if self.settings.clip is None or self.settings.scale == 0 or self.settings.reproducible:
             return None
         spent = _epsilon(self.settings, uploads) if uploads else 0.0
         return spent if math.isfinite(spent) else None
@@ -105,10 +154,15 @@ class PrivacyStage:
             return "no privacy guarantee"
         return f"epsilon {total:.4g}" + (f" (delta {self.settings.delta:g})" if self.spends_delta(uploads) else "")
 
-    def describe(self, uploads: int) -> dict[str, object]:
-        """What goes into a result: settings, epsilon per upload and of the client with most uploads, and its worth in words."""
+    def describe(self, uploads: int, notes: tuple[str, ...] = ()) -> dict[str, object]:
+        """What goes into a result: settings, epsilon per upload and of the client with most uploads, and its worth in words.
+
+        ``notes`` say what the stage changes in the method.
+        """
         total, once = self.epsilon(uploads), self.epsilon(1)
-        if total is None or once is None:
+        if self.settings.reproducible:
+            verdict = "no guarantee: the noise follows from the run's seed, which the server knows (reproducible)"
+        elif total is None or once is None:
             verdict = (
                 "no guarantee: without clipping, or with next to no noise, an upload is not differentially private"
             )
@@ -123,6 +177,7 @@ class PrivacyStage:
             "most_uploads_of_a_client": uploads,
             "assumes": "the number of a client's training items is public",
             "verdict": verdict,
+            "notes": list(notes),
         }
 
 

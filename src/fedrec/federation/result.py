@@ -136,6 +136,8 @@ class PrivacyReport(_Record):
     clip: float | None
     scale: float
     delta: float
+    reproducible: bool
+    """Whether the noise follows from the run's seed: then there is no guarantee."""
     epsilon_per_round: float | None
     """Null where there is no guarantee, like ``epsilon_total``."""
     epsilon_total: float | None
@@ -144,6 +146,8 @@ class PrivacyReport(_Record):
     most_uploads_of_a_client: int
     assumes: str
     verdict: str
+    notes: list[str]
+    """What the stage changes in the method."""
 
 
 class Identity(_Record):

@@ -46,7 +46,12 @@ class RoundReport:
 
 def is_private(name: str) -> bool:
     """Whether a tensor of a trainer's state is of the clients, such as their vectors, or of what they did."""
-    return name.startswith(("clients.", "ledger."))
+    return name.startswith(("clients.", "ledger.", "secret."))
+
+
+def is_secret(name: str) -> bool:
+    """Whether only a run that goes on may have it: what the clients' noise is made from."""
+    return name.startswith("secret.")
 
 
 class Trainer(Protocol):

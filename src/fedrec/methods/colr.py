@@ -38,6 +38,7 @@ from fedrec.method import (
     take_rows,
     tensor,
 )
+from fedrec.parts.aggregation import noise_notes
 from fedrec.sampling import streams
 
 Projection = Literal["orthogonal", "gaussian", "row_normalised"]
@@ -128,6 +129,10 @@ class CoLR(SumMethod):
     def privacy_problem(self) -> str | None:
         """Noise on the marks would make them useless as divisors."""
         return "set upload=touched" if self.config.upload == "full" else None
+
+    def privacy_notes(self) -> tuple[str, ...]:
+        """Noise lies on every row of A."""
+        return noise_notes("touched")
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """A_u, and who touched which row."""

@@ -46,6 +46,20 @@ def add_rows(total: Total, upload: Upload, name: str, rule: Rule, *, norm: Chang
         total.add(f"{name}.weight", upload.weights.sum() if rule == "size" else len(upload.clients))
 
 
+def noise_problem(rule: Rule) -> str | None:
+    """Why a rule makes no sense of rows with noise, if it does not."""
+    if rule != "change":
+        return None
+    return "its rows are weighted by how much they changed, which noise would decide; set agg to uniform, size or sum"
+
+
+def noise_notes(rule: Rule) -> tuple[str, ...]:
+    """What becomes of a rule where noise lies on every row."""
+    if rule != "touched":
+        return ()
+    return ("noise hides which rows a client touched, so every row is averaged over all participants (agg=uniform)",)
+
+
 def _change_size(values: Tensor, norm: ChangeNorm) -> Tensor:
     if norm == "coordinate":
         return values.abs()

@@ -19,7 +19,16 @@ from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.local.fit import Batch, Params, Schedule, Step, take_rows
 from fedrec.local.problem import LocalProblem, LossOnly
-from fedrec.parts.aggregation import NetworkRule, Rule, add_mean, add_rows, step_mean, step_rows
+from fedrec.parts.aggregation import (
+    NetworkRule,
+    Rule,
+    add_mean,
+    add_rows,
+    noise_notes,
+    noise_problem,
+    step_mean,
+    step_rows,
+)
 from fedrec.parts.scorers import broadcast
 from fedrec.sampling.samples import Samples
 
@@ -114,6 +123,14 @@ class AveragedTableMethod(TableMethod, SumMethod):
     def network_rule(self) -> NetworkRule:
         """How clients are weighted in the mean of what is shared beside the table."""
         return "size"
+
+    def privacy_problem(self) -> str | None:
+        """Noise must not be the weight of a row."""
+        return noise_problem(self.rule)
+
+    def privacy_notes(self) -> tuple[str, ...]:
+        """Noise lies on every row."""
+        return noise_notes(self.rule)
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """Weighted changes, and the weights."""

@@ -111,7 +111,7 @@ def _settings(known: Claim, wanted: Claim) -> Iterator[tuple[str, Any, Any]]:
     for before, now in zip(*plain, strict=True):
         for name in [*before, *(set(now) - set(before))]:
             yield name, before.get(name), now.get(name)
-    for name in ("mechanism", "clip", "scale", "delta"):
+    for name in ("mechanism", "clip", "scale", "delta", "reproducible"):
         before, now = ((claim.privacy or {}).get(name) for claim in (known, wanted))
         yield f"privacy {name}", before, now
 

@@ -20,10 +20,15 @@ class ProgressDisplay(Listener):
     """Shows round, loss, the metric that selects, clients per second and time left."""
 
     def __init__(
-        self, protocol: Choices, note: Callable[[], str] | None = None, console: Console | None = None
+        self,
+        protocol: Choices,
+        note: Callable[[], str] | None = None,
+        console: Console | None = None,
+        remarks: tuple[str, ...] = (),
     ) -> None:
-        """``note`` may add words to every line."""
+        """``note`` may add words to every line; ``remarks`` are said at the start."""
         self.protocol, self.note, self.console = protocol, note, console or Console(stderr=True)
+        self.remarks = remarks
         self._bar: Progress | None = None
 
     def start(self, run: RunStart) -> None:
@@ -39,6 +44,8 @@ class ProgressDisplay(Listener):
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console)
             self._task = self._bar.add_task(run.title, total=run.rounds, completed=self._first, note="")
             self._bar.start()
+        for remark in self.remarks:
+            self._say(f"Note: {remark}.")
         if run.resumed:
             self._say(
                 f"resumed after round {self._first}" if self._first else "no whole checkpoint: beginning with round 1"

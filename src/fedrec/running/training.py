@@ -11,6 +11,7 @@ import torch
 
 from fedrec.compute.device import cpu_threads, resolve_device
 from fedrec.errors import ConfigError
+from fedrec.federation.arrows import Arrows
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.trainer import Setup, Trainer
@@ -94,13 +95,13 @@ def _rounds(
     setup = Setup(options.seed, device, stage, folder / STORE if folder and options.store == "disk" else None)
     trainer = method.trainer(split.training, setup)
     state = RunState.fresh(claim, trainer, split, device)
-    told = [*_built_in(options, state, _privacy_note(stage, trainer)), *listeners]
+    told = [*_built_in(options, state, _privacy_note(stage, trainer), _privacy_notes(method)), *listeners]
     title = f"{method.name} on {split.data.name} ({split.protocol.name})"
     if folder is not None and options.resume:
         go_on(state, folder, claim.rounds)
     Loop(state, options, claim.rounds, title, told).run()
     best = state.selection.conclude(state.history.rounds)
-    privacy = None if stage is None else stage.describe(trainer.most_uploads)
+    privacy = None if stage is None else stage.describe(trainer.most_uploads, _privacy_notes(method))
     if best.state is not None:
         trainer.load_state(best.state)
     if folder is not None:
@@ -114,7 +115,9 @@ def _rounds(
     return Run(method, split, trainer, result, best.results)
 
 
-def _built_in(options: RunOptions, state: RunState, note: Callable[[], str] | None) -> list[Listener]:
+def _built_in(
+    options: RunOptions, state: RunState, note: Callable[[], str] | None, remarks: tuple[str, ...]
+) -> list[Listener]:
     told: list[Listener] = []
     if options.out is not None:
         told.append(MetricsLog(options.out))
@@ -122,8 +125,12 @@ def _built_in(options: RunOptions, state: RunState, note: Callable[[], str] | No
             told.append(TensorBoardLog(options.out))
         told.append(CheckpointWriter(state, options.out))
     if options.progress:
-        told.append(ProgressDisplay(state.split.protocol, note))
+        told.append(ProgressDisplay(state.split.protocol, note, remarks=() if note is None else remarks))
     return told
+
+
+def _privacy_notes(method: Recommender) -> tuple[str, ...]:
+    return method.privacy_notes() if isinstance(method, Arrows) else ()
 
 
 def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Callable[[], str] | None:

@@ -77,18 +77,33 @@ def below(keys: Tensor, index: Tensor, n: int) -> Tensor:
 
 def uniform(keys: Tensor, index: Tensor) -> Tensor:
     """Random float64 strictly between 0 and 1."""
-    # 52 bits and a half: with 53 the largest value would round to 1.
-    return _shifted(bits(keys, index), 12).double().add_(0.5).mul_(2.0**-52)
+    return to_uniform(bits(keys, index))
 
 
 def normal(keys: Tensor, index: Tensor) -> Tensor:
     """Standard normal float64."""
-    return uniform(keys, index).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2))
+    return to_normal(uniform(keys, index))
 
 
 def laplace(keys: Tensor, index: Tensor) -> Tensor:
     """Laplace float64 of scale 1 (variance 2)."""
-    centred = uniform(keys, index).sub_(0.5)
+    return to_laplace(uniform(keys, index))
+
+
+def to_uniform(random: Tensor) -> Tensor:
+    """Float64 strictly between 0 and 1 from 64 random bits each."""
+    # 52 bits and a half: with 53 the largest value would round to 1.
+    return _shifted(random, 12).double().add_(0.5).mul_(2.0**-52)
+
+
+def to_normal(random: Tensor) -> Tensor:
+    """Standard normal values from uniform ones, in place."""
+    return random.mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2))
+
+
+def to_laplace(random: Tensor) -> Tensor:
+    """Laplace values of scale 1 (variance 2) from uniform ones, in place."""
+    centred = random.sub_(0.5)
     return torch.copysign(centred.abs().mul_(-2).log1p_(), centred)
 
 

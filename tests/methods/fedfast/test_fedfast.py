@@ -19,12 +19,14 @@ class TestFedFast(MethodSuite):
     method = FedFast
     # The first round of the default, in which everybody trains, has a test of its own below.
     options = {"lr": 0.02, "init_std": 0.05, "clusters": 3, "first_clusters": "random"}
+    private_options = {"agg": "uniform"}
     floor = 0.30
 
 
 class TestWithOutputLayer(MethodSuite):
     method = FedFast
     options = {"lr": 0.02, "init_std": 0.05, "clusters": 3, "first_clusters": "random", "scorer": "gmf"}
+    private_options = {"agg": "uniform"}
     rounds = 8
     floor = 0.25
 

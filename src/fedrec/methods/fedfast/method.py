@@ -28,6 +28,7 @@ from fedrec.method import (
     MatrixFactorisation,
     Params,
     Payload,
+    Rule,
     State,
     TableMethod,
     Task,
@@ -43,7 +44,7 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.methods.fedfast.clustering import cluster_means, kmeans, random_starts
-from fedrec.parts.aggregation import ChangeNorm
+from fedrec.parts.aggregation import ChangeNorm, noise_notes, noise_problem
 from fedrec.sampling import streams
 
 RESTARTS = 10  # of k-means wherever it starts cold
@@ -68,6 +69,8 @@ class FedFastConfig(LearnedConfig):
     """Start from the previous centroids, or anew every round with 10 restarts."""
     iterations: int = Field(10, ge=1)
     """Of Lloyd's algorithm per round."""
+    agg: Rule = "change"
+    """How rows are combined; ``change`` is ActvAGG, another rule what is left where noise hides how much a row changed."""
     norm: ChangeNorm = "l1"
     """What weights a delegate's row: L1 or L2 norm of its change, or the absolute change of each coordinate."""
     scorer: Literal["dot", "gmf"] = "dot"
@@ -152,13 +155,21 @@ class FedFast(TableMethod, EachMethod):
         """As FedMF where there is no output layer."""
         return super().problem(round) if self.config.scorer == "gmf" else MatrixFactorisation()
 
+    def privacy_problem(self) -> str | None:
+        """Noise must not be the weight of a row."""
+        return noise_problem(self.config.agg)
+
+    def privacy_notes(self) -> tuple[str, ...]:
+        """Noise lies on every row."""
+        return noise_notes(self.config.agg)
+
     def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """ActvAGG."""
         c, total = self.config, Total()
         before = server["users"]
         after, delegate = before.clone(), torch.zeros(len(before), dtype=torch.bool, device=before.device)
         for upload in uploads:
-            add_rows(total, upload, "items", "change", norm=c.norm)  # step 2
+            add_rows(total, upload, "items", c.agg, norm=c.norm)  # step 2
             if c.scorer == "gmf":
                 add_mean(total, upload, "output")  # step 1
             who = upload.clients.to(before.device)
@@ -173,7 +184,7 @@ class FedFast(TableMethod, EachMethod):
         labels, centroids = kmeans(points, starts, c.iterations)
         gamma = c.gamma * (math.exp(-round / c.tau) if c.tau else 1.0)
         users = propagate(before, after, delegate, labels, c.clusters, gamma)  # step 5
-        items = step_rows(server["items"], total, "items", "change")
+        items = step_rows(server["items"], total, "items", c.agg)
         state = {"items": items, "users": users, "clusters": labels, "centroids": centroids}
         return state if c.scorer == "dot" else state | {"output": step_mean(server["output"], total, "output")}
 

@@ -44,6 +44,7 @@ from fedrec.methods.hetefedrec.local_work import LocalWork, stack_padded
 from fedrec.methods.hetefedrec.own_tables import OwnTables
 from fedrec.methods.hetefedrec.roles import roles
 from fedrec.methods.hetefedrec.server import NestedServer, moments
+from fedrec.parts.aggregation import noise_notes
 from fedrec.parts.merger import keep_table, widened
 
 __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
@@ -216,6 +217,10 @@ class HeteFedRec(SumMethod):
         private.put("items", samples, torch.cat([block, outer], 2))
         own = params[theta] + self.roles.own_theta * changes[theta]
         private["theta"] = widened(own, private["theta"])
+
+    def privacy_notes(self) -> tuple[str, ...]:
+        """Noise lies on every row; a mean over those that touched it becomes one over all of the round."""
+        return noise_notes("touched") if self.config.agg == "touched" else ()
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """Sums per size."""
