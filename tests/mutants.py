@@ -83,6 +83,8 @@ def run(package: str, *, again: bool = False, share: float = 1.0) -> None:
         for name in ("src", "tests", "pyproject.toml"):
             (place / name).symlink_to(ROOT / name)
     (place / "setup.cfg").write_text(settings(package))
+    for folder in ("src", "tests"):  # Python looks no second time for a folder that was not there at its start
+        (place / "mutants" / folder).mkdir(parents=True, exist_ok=True)
     # One thread each, no real data (too slow), kernels compiled into a place of their own, and the changed copy in
     # processes that tests start, too.
     quiet = {"OMP_NUM_THREADS": "1", "FEDREC_DATA": str(place), "FEDREC_CACHE": str(BUILD / "cache")}

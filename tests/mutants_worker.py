@@ -6,6 +6,7 @@ write to, and so copy, all the memory that a process shares with the one it was 
 
 import gc
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,14 +26,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Only the process that is forked collects and runs nothing."""
+    """See that the copy is what is tested; and get the process ready that is forked, which collects and runs nothing."""
+    import fedrec
+
+    if not Path(fedrec.__file__).is_relative_to(Path.cwd() / "src"):
+        raise pytest.UsageError(f"the tests would run against {fedrec.__file__}, which is not the copy that is changed")
     if not session.config.option.collectonly:
         return
     import numpy.ma  # noqa: F401  by numpy.unique
     import scipy.stats  # noqa: F401
     import torch
 
-    import fedrec
     from conftest import load_demo
     from fedrec.federation.simulation import Simulation
 
