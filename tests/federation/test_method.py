@@ -49,3 +49,10 @@ def test_one_object_runs_any_number_of_federations(small: fedrec.Split) -> None:
     everybody = torch.arange(small.data.n_users)
     assert torch.equal(first.scores(everybody), alone.scores(everybody))
     assert not torch.equal(second.scores(everybody), alone.scores(everybody))
+
+
+def test_a_methods_trainer_is_set_up_as_asked(small: fedrec.Split) -> None:
+    found = FedMF().trainer(small.training, fedrec.federation.trainer.Setup(5))
+    assert isinstance(found, Simulation)
+    assert found.task.seed == 5
+    assert found.task.n_items == small.data.n_items

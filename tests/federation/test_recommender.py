@@ -67,6 +67,8 @@ def test_what_a_method_trains_with_is_what_its_settings_say():
     ease = fedrec.create("ease")
     assert (ease.negatives, ease.schedule, ease.merges) == (0, None, False)
     assert method.describe_config()["negatives"] == 7
+    described = fedrec.create("hetefedrec", {"sizes": [2, 3, 4]}).describe_config()
+    assert json.loads(json.dumps(described)) == described, "plain values, as a file has them"
     assert method.tables(None) == []
 
 

@@ -93,3 +93,13 @@ def test_plain_numbers_add_up() -> None:
     total.add("clients", 3)
     total.add("clients", 4)
     assert int(total["clients"]) == 7
+
+
+def test_a_table_is_added_to_in_place_and_kept() -> None:
+    total, like = Total(), torch.zeros(2)
+    table = total.table("pairs", 3, 2, like=like, dtype=torch.int64)
+    assert table.tolist() == [[0, 0]] * 3
+    assert table.dtype == torch.int64
+    table[1] += 5
+    assert total.table("pairs", 3, 2, like=like, dtype=torch.int64) is table
+    assert total["pairs"].tolist() == [[0, 0], [5, 5], [0, 0]]

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedrec.federation.trainer import RoundReport
+from fedrec.federation.trainer import RoundReport, is_private
 
 
 def test_parts_of_a_round_add_up() -> None:
@@ -21,3 +21,8 @@ def test_an_empty_report_takes_the_first_part_over() -> None:
     assert (whole.clients, whole.bytes_up, whole.bytes_down, whole.seconds) == (4, 5, 6, {"training": 2.0})
     assert math.isnan(whole.loss)
     assert RoundReport().seconds == {}, "no report shares its seconds with another"
+
+
+def test_what_is_of_the_clients_or_of_what_they_did_is_private() -> None:
+    names = ["clients.user", "ledger.visits", "server.items", "items", "server.clients.x", "Clients.x", "ledgers"]
+    assert [is_private(name) for name in names] == [True, True, False, False, False, False, False]
