@@ -17,7 +17,9 @@ from fedrec.cli.common import (
     print_json,
     read_data,
 )
+from fedrec.cli.splitting import filter_line
 from fedrec.cli.tables import plain_table
+from fedrec.data.filtered import Filtered
 from fedrec.errors import ConfigError
 from fedrec.evaluation.audit import audit, default_protocols
 from fedrec.protocol import preset
@@ -56,6 +58,8 @@ def audit_command(
             seed=seed,
             progress=lambda name, n: bar.update(tasks[name], completed=n),
         )
+    for name, found in report["protocols"].items():
+        err.print(filter_line(name, Filtered.model_validate(found["filtered"])), soft_wrap=True)
     if as_json:
         print_json(report)
         return

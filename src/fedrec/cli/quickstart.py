@@ -8,6 +8,7 @@ import typer
 
 from fedrec.api import train
 from fedrec.cli.common import DEFAULTS, DataDirOption, SeedOption, err, out, read_data
+from fedrec.cli.splitting import split_data
 from fedrec.cli.tables import print_results, ranking
 from fedrec.data import catalogue
 from fedrec.errors import AbsentError, ConfigError, unknown
@@ -39,7 +40,7 @@ def quickstart(
         interactions, source = read_data("demo", None)
     results, first = [], None
     for protocol in ("honest", "paper"):
-        split = preset(protocol).split(interactions, seed)
+        split = split_data(preset(protocol), interactions, seed)
         for name, usual in RUNS:
             count = usual if rounds is None else min(usual, rounds)
             run = train(name, split, rounds=count, seed=seed, evaluate_every=5, source=source)

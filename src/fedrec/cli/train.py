@@ -31,7 +31,7 @@ from fedrec.cli.common import (
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigFile, given, read_config
-from fedrec.cli.splitting import split_data
+from fedrec.cli.splitting import split_data, tell_filtered
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy
@@ -169,6 +169,7 @@ def train_command(
     interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, seed)
+        tell_filtered(split, quiet)
         source["split_file"] = str(Path(split_file).resolve())
     else:
         split = split_data(chosen, interactions, seed, quiet)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrec.data.filtered import Filtered, Reason
+from fedrec.data.filtered import count as counted
 from fedrec.data.interactions import Ids, Interactions
 from fedrec.errors import ConfigError, DataError, unknown
 
@@ -29,24 +31,49 @@ def filter_interactions(
     oldest, and the first in the file among equals. Last go users with fewer than ``min_per_user`` of the
     remaining rows, or of their distinct pairs if ``count="pairs"``.
     """
+    return filter_and_tell(
+        data, min_per_user=min_per_user, count=count, positive_only=positive_only, duplicates=duplicates
+    )[0]
+
+
+def filter_and_tell(
+    data: Interactions,
+    *,
+    min_per_user: int = 0,
+    count: Count = "rows",
+    positive_only: bool = False,
+    duplicates: Duplicates = "keep",
+) -> tuple[Interactions, Filtered]:
+    """What :func:`filter_interactions` leaves, and what it took away and why."""
     if duplicates not in ("keep", "merge"):
         raise ConfigError(unknown("duplicates rule", duplicates, ("keep", "merge")))
     if count not in ("rows", "pairs"):
         raise ConfigError(unknown("count", count, ("rows", "pairs")))
-    rows = np.arange(len(data))
+    rows, left, reasons = np.arange(len(data)), counted(data), []
+
+    def keep(some: NDArray[np.int64], why: str, option: str | None) -> NDArray[np.int64]:
+        nonlocal left
+        if len(some) < left.rows:
+            now = counted(data, some)
+            reasons.append(Reason(why=why, option=option, dropped=left - now))
+            left = now
+        return some
+
     if positive_only and data.ratings is not None:
-        rows = rows[data.ratings > 0]
+        rows = keep(rows[data.ratings > 0], "rows rated 0", None)
     if duplicates == "merge":
-        rows = _earliest_of_pairs(data, rows)
-    counted = _earliest_of_pairs(data, rows) if count == "pairs" else rows
-    per_user = np.bincount(data.users[counted], minlength=data.n_users)
-    rows = rows[per_user[data.users[rows]] >= min_per_user]
+        rows = keep(_earliest_of_pairs(data, rows), "repeated rows of a user and an item", "duplicates")
+    pairs = _earliest_of_pairs(data, rows) if count == "pairs" else rows
+    per_user = np.bincount(data.users[pairs], minlength=data.n_users)
+    enough = rows[per_user[data.users[rows]] >= min_per_user]
+    rows = keep(enough, f"users with fewer than {min_per_user} {count}", "min_interactions")
     if not len(rows):
         raise DataError(
             f"{data.name}: no row is left after filtering (min_per_user={min_per_user}, "
             f"positive_only={positive_only}); relax the filter."
         )
-    return take(data, rows)
+    given = counted(data)
+    return take(data, rows), Filtered(given=given, kept=left, dropped=given - left, reasons=reasons)
 
 
 def stats(data: Interactions) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def audit(
             "chance": chance(split),
             "verdict": _verdict(split, last),
             "split_hash": split.hash,
+            "filtered": None if split.filtered is None else split.filtered.model_dump(),
             "rounds": found,
         }
     return {"data": interactions.name, "seed": seed, "protocols": report}

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
+from fedrec.data.filtered import Filtered
 from fedrec.protocol.protocol import Protocol
 
 
@@ -187,6 +188,8 @@ class Result(Identity):
     selected_on: str
     users: int
     items: int
+    filtered: Filtered | None = None
+    """What the protocol's filter kept of the data and what it dropped, and why; null where a split does not say."""
     validation: FlatMetrics
     """At the selected round."""
     test: Metrics

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrec.data.filters import filter_interactions
+from fedrec.data.filters import filter_and_tell
 from fedrec.data.interactions import Interactions
 from fedrec.data.reading import read_csv
 from fedrec.errors import ConfigError, DataError
@@ -45,7 +45,7 @@ def given_split(
     if protocol.validation_ratio == 0 and protocol.select_on == "validation":
         raise ConfigError("without validation pairs nothing can select the epoch; raise validation_ratio.")
     held = test if isinstance(test, Interactions) else read_csv(test, name=str(test))
-    data = filter_interactions(interactions, min_per_user=1, duplicates="merge", positive_only=True)
+    data, filtered = filter_and_tell(interactions, min_per_user=1, duplicates="merge", positive_only=True)
     users, items = codes(held.user_ids, data.user_ids), codes(held.item_ids, data.item_ids)
     wanted = users[held.users].astype(np.int64) * data.n_items + items[held.items]
     pairs = data.users.astype(np.int64) * data.n_items + data.items
@@ -59,7 +59,8 @@ def given_split(
     part = np.where(np.isin(pairs, wanted), TEST, TRAIN).astype(np.int8)
     _hold_out(data, part, protocol.validation_ratio, seed)
     order = np.argsort(data.users, kind="stable")
-    return assemble(data, order, part[order], protocol, seed, touched=touched_items(interactions, data))
+    touched = touched_items(interactions, data)
+    return assemble(data, order, part[order], protocol, seed, touched=touched, filtered=filtered.fixed())
 
 
 def _hold_out(data: Interactions, part: NDArray[np.int8], share: float, seed: int) -> None:

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrec.data.filters import filter_interactions
+from fedrec.data.filtered import Filtered
+from fedrec.data.filters import filter_and_tell
 from fedrec.data.interactions import Ids, Interactions
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.protocol.candidates import draw_candidates
@@ -44,6 +45,8 @@ class Split:
     """Everything each user has to do with in the data, whatever the filter made of it: nothing of it is new to them."""
     hash: str
     """sha256 of the protocol, the seed and every part, by original ids: equal on every machine."""
+    filtered: Filtered | None = None
+    """What the protocol's filter kept of the data and what it dropped, and why."""
 
     @property
     def held_out_in_training(self) -> int:
@@ -54,9 +57,12 @@ class Split:
         return len(np.unique(both // self.data.n_items))
 
     def __repr__(self) -> str:
-        leak = ", leaks" if self.protocol.leaks else ""
+        notes = ", leaks" if self.protocol.leaks else ""
+        if self.filtered is not None and self.filtered.dropped.users:
+            notes += f", {self.filtered.kept.users:,} of {self.filtered.given.users:,} users"
         return (
-            f"Split({self.data.name!r}, protocol={self.protocol.name!r}, seed={self.seed}{leak}, hash={self.hash[:12]})"
+            f"Split({self.data.name!r}, protocol={self.protocol.name!r}, seed={self.seed}{notes}, "
+            f"hash={self.hash[:12]})"
         )
 
 
@@ -72,7 +78,7 @@ def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, pro
     """Filter ``interactions`` and hold out what ``protocol`` says."""
     tell = progress or _silent
     tell("filtering rows", 0, 1)
-    data = filter_interactions(
+    data, filtered = filter_and_tell(
         interactions,
         min_per_user=protocol.min_interactions,
         duplicates=protocol.duplicates,
@@ -80,7 +86,7 @@ def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, pro
     )
     tell("holding out rows", 0, 1)
     order, part = parts(data, protocol, seed)
-    return assemble(data, order, part, protocol, seed, tell, touched_items(interactions, data))
+    return assemble(data, order, part, protocol, seed, tell, touched_items(interactions, data), filtered)
 
 
 def touched_items(whole: Interactions, data: Interactions) -> Ragged:
@@ -104,6 +110,7 @@ def assemble(
     seed: int,
     tell: Progress = _silent,
     touched: Ragged | None = None,
+    filtered: Filtered | None = None,
 ) -> Split:
     """The split of filtered ``data`` whose rows, taken in ``order``, belong to ``part``.
 
@@ -142,7 +149,7 @@ def assemble(
     digest = split_hash(data, protocol, seed, ranks, (train, validation, test), drawn)
     tell("hashing the split", 1, 1)
     held = HeldOut(validation, drawn[0]), HeldOut(test, drawn[1])
-    return Split(protocol, seed, data, view, *held, seen if touched is None else touched, digest)
+    return Split(protocol, seed, data, view, *held, seen if touched is None else touched, digest, filtered)
 
 
 def training_view(

@@ -56,6 +56,7 @@ def build_result(
         selected_on=_selected_on(protocol, state.claim.evaluate_every),
         users=split.data.n_users,
         items=split.data.n_items,
+        filtered=split.filtered,
         validation=_flat(best.results["validation"]),
         test=_metrics(best.results["test"]),
         final=FinalMetrics(validation=_flat(final["validation"]), test=_metrics(final["test"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,10 @@ def _read_split(folder: Path, result: Result) -> Split:
     arrays = {name: value.numpy() for name, value in read_tensors(folder / SPLIT).items()}
     protocol, seed = result.protocol_options, result.split_seed
     try:
-        return unpack_split(arrays, users, items, protocol, seed=seed, name=result.data, digest=result.split_hash)
+        split = unpack_split(arrays, users, items, protocol, seed=seed, name=result.data, digest=result.split_hash)
     except NoSplitError as error:
         raise FedrecError(f"{folder / SPLIT} is not the split of this run ({error}); train again.") from None
+    return replace(split, filtered=result.filtered)
 
 
 def _read_metrics(folder: Path, split: Split) -> dict[str, Evaluation]:
