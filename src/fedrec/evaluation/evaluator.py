@@ -69,9 +69,18 @@ class Evaluator:
         clients = torch.arange(self.split.data.n_users) if order is None else order
         return torch.split(clients, self.chunk)
 
-    def evaluate(self, scorer: Scorer, *wanted: Part, order: Tensor | None = None) -> dict[Part, Evaluation]:
-        """Metric values of the wanted parts; clients are scored once for all of them, in ``order`` where that is faster."""
-        n = self.split.data.n_users
+    def evaluate(
+        self,
+        scorer: Scorer,
+        *wanted: Part,
+        order: Tensor | None = None,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> dict[Part, Evaluation]:
+        """Metric values of the wanted parts; clients are scored once for all of them, in ``order`` where that is faster.
+
+        ``progress`` is told how many clients are done.
+        """
+        n, ready = self.split.data.n_users, 0
         done = {part: Evaluation() for part in wanted}
         for clients in self.chunks(order):
             scores = self._scores(scorer, clients)
@@ -80,6 +89,8 @@ class Evaluator:
                 for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
                     for name, value in block.items():
                         values.setdefault(name, np.empty(n))[clients.numpy()] = value
+            ready += len(clients)
+            progress(ready)
         return done
 
     def top(self, scorer: Scorer, k: int = 10) -> Tensor:

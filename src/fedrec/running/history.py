@@ -21,7 +21,7 @@ class RoundLine(TypedDict):
     round: int
     """Counts from 1."""
     loss: float | None
-    """Mean over the clients that trained; None where a method has none."""
+    """Mean over the clients that trained; None where a method has none (a closed form reports 0)."""
     validation: NotRequired[MeansLine]
     """Only in rounds that are evaluated."""
     test: NotRequired[MeansLine]
@@ -60,7 +60,7 @@ def _line(number: int, report: RoundReport, shown: dict[str, Means]) -> RoundLin
     total = sum(report.seconds.values())
     line: RoundLine = {
         "round": number,
-        "loss": report.loss if math.isfinite(report.loss) else None,
+        "loss": report.loss if math.isfinite(report.loss) and report.loss != 0 else None,
         "clients_per_second": round(report.clients / total, 1) if total else None,
         "bytes_up": report.bytes_up,
         "bytes_down": report.bytes_down,

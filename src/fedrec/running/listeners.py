@@ -44,6 +44,9 @@ class Listener:
     def start(self, run: RunStart) -> None:
         """Training is about to start, or to go on."""
 
+    def working(self, what: str, done: int, total: int) -> None:
+        """Told between rounds and now and then within one: ``what`` is being done, and how much of how much is."""
+
     def round(self, line: RoundLine) -> None:
         """A round is finished."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from fedrec.errors import FedrecError
 from fedrec.running.history import RoundLine
@@ -31,9 +32,10 @@ class Loop:
     def run(self) -> None:
         """Train until the last round, or until the user interrupts."""
         history, options = self.state.history, self.options
-        if self.rounds == 0:
-            self.state.selection.evaluate(0)
+        self.state.selection.tell = partial(self._tell, "evaluating clients")
         with interruptible() as stop, self._listening():
+            if self.rounds == 0:
+                self.state.selection.evaluate(0)
             while history.rounds < self.rounds:
                 line = self._round()
                 for listener in self.listeners:
@@ -52,12 +54,17 @@ class Loop:
     def _round(self) -> RoundLine:
         history = self.state.history
         done = history.rounds + 1
+        self._tell(f"training, round {done}", history.rounds, self.rounds)
         report, shown = self.state.trainer.round(history.rounds), {}
         if done % self.options.evaluate_every == 0 or done == self.rounds:
             start = time.perf_counter()
             shown = self.state.selection.evaluate(done)
             report.seconds["evaluation"] = time.perf_counter() - start
         return history.add(report, shown)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        for listener in self.listeners:
+            listener.working(what, done, total)
 
     def _every(self, rounds: int) -> bool:
         return rounds > 0 and self.state.history.rounds % rounds == 0

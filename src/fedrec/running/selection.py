@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +38,8 @@ class Selection:
         self.best: Best | None = None
         self.final: dict[str, Evaluation] = {}
         """The newest results, by part and view."""
+        self.tell: Callable[[int, int], None] = lambda done, total: None
+        """Told of how many of all clients are evaluated, while they are."""
         # A copy of the state at the best round lets the run recommend from it; a very large one is not worth it.
         size = sum(tensor.numel() * tensor.element_size() for tensor in trainer.state().values())
         self.keeps_state = size < available(device) // 8
@@ -44,11 +47,18 @@ class Selection:
     def measure(self) -> None:
         """Evaluate the current state: both parts, and all views the method reports."""
         self.final = {}
-        for view in (None, *self.trainer.views):
+        views, n = (None, *self.trainer.views), self.split.data.n_users
+        for number, view in enumerate(views):
             scorer = partial(self.trainer.scores, view=view)
-            found = self.evaluator.evaluate(scorer, "validation", "test", order=self.trainer.client_order)
+            tell = partial(self._tell, number * n, len(views) * n)
+            found = self.evaluator.evaluate(
+                scorer, "validation", "test", order=self.trainer.client_order, progress=tell
+            )
             for part, value in found.items():
                 self.final[part if view is None else f"{part}@{view}"] = value
+
+    def _tell(self, before: int, total: int, done: int) -> None:
+        self.tell(before + done, total)
 
     def evaluate(self, done: int) -> dict[str, Means]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
