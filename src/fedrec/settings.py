@@ -5,12 +5,15 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 
 LARGEST = 2**63 - 1
 """Whole numbers end up in 64-bit arrays and file formats."""
+
+WORDS = {int: "integer", float: "number", bool: "true, false", str: "text", types.NoneType: "none", Path: "path"}
+BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 
 class Settings(BaseModel):
@@ -51,10 +54,36 @@ class Settings(BaseModel):
         return ""
 
     @classmethod
+    def form(cls, name: str) -> str:
+        """What values a setting takes, in words."""
+        field = cls.model_fields[name]
+        limits = [
+            f"{sign} {getattr(rule, key):g}" for rule in field.metadata for key, sign in BOUNDS if hasattr(rule, key)
+        ]
+        words, *others = _form_words(field.annotation).split(" or ")
+        return " or ".join([" ".join([words, ", ".join(limits)]).strip(), *others])
+
+    @classmethod
     def _empties(cls, name: str) -> bool:
         """Whether "none" can only mean that this setting has no value."""
         forms = set(_forms(cls.model_fields[name].annotation)) if name in cls.model_fields else set()
         return types.NoneType in forms and not forms & {"none", str, Path}
+
+
+def _form_words(annotation: Any) -> str:
+    """A type in words, for people who write no Python."""
+    if annotation in WORDS:
+        return WORDS[annotation]
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _form_words(parts[0])
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_form_words, parts))
+    if origin in (tuple, list):
+        return f"list of {_form_words(parts[0])}s"
+    return getattr(annotation, "__name__", str(annotation)).lower()
 
 
 def _forms(annotation: Any) -> Iterator[Any]:

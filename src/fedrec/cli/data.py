@@ -31,7 +31,7 @@ def list_sets(as_json: JsonOption = False) -> None:
 def get(name: str, data_dir: DataDirOption = None) -> None:
     """Find or download a data set and say what is in it."""
     data, _ = read_data(name, data_dir)
-    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.")
+    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", soft_wrap=True)
     if data.terms:
         err.print(f"Terms: {data.terms}", soft_wrap=True)
 

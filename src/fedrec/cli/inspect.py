@@ -2,80 +2,138 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from fedrec import methods
-from fedrec.cli.common import JsonOption, err, out, print_json
+from fedrec.cli.common import DEFAULT_PROTOCOL, JsonOption, err, out, print_json
+from fedrec.cli.tables import plain_table
 from fedrec.errors import ConfigError
 from fedrec.federation.recommender import Recommender
 from fedrec.methods import create
 from fedrec.methods.cost import bytes_per_round
+from fedrec.methods.tuned import tuned
 from fedrec.protocol.presets import PRESETS, SUMMARIES
+from fedrec.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("methods")(list_methods)
-    app.command("protocols")(list_protocols)
+    app.command("methods")(methods_command)
+    app.command("protocols")(protocols_command)
 
 
-def list_methods(as_json: JsonOption = False) -> None:
-    """List the methods: what each keeps private, uploads and stores on the server, and what the server sees of uploads."""
+def methods_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One method, in detail.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the methods and what each server sees of uploads; with a NAME, all about one: what stays private, every setting."""
+    if name is not None:
+        found = _describe(name)
+        if as_json:
+            print_json(found)
+        else:
+            _print_details(found)
+        return
     rows = []
-    for name in methods.names():
+    for known in methods.names():
         try:
-            rows.append(_describe(name))
+            rows.append(_describe(known) if as_json else _brief(known))
         except ConfigError as error:  # somebody else's, installed beside this package
-            err.print(escape(str(error)), soft_wrap=True)
+            err.print(str(error), soft_wrap=True)
     if as_json:
         print_json(rows)
         return
-    table = Table(
-        "method",
-        "what",
-        "private on the client",
-        "uploaded",
-        "the server sees",
-        "kept by the server",
-        "KB up",
-        "KB down",
-    )
-    for row in rows:
-        sent = row["bytes_ml_1m_d16"]
-        size = ["-", "-"] if sent is None else [f"{sent[way] / 1e3:,.1f}" for way in ("up", "down")]
-        table.add_row(row["name"], row["title"], row["private"], row["uploaded"], row["sees"], row["server"], *size)
-    out.print(table)
-    out.print("KB: per client and round at the size of MovieLens-1M, d = 16, where the method has an embedding size.")
+    taken = [max(len(row[key]) for row in rows) for key in ("name", "sees")]
+    room = max(
+        10, out.width - max(taken[0], 6) - max(taken[1], 15) - 4
+    )  # beside the heads and their gaps: one line each
+    cells = [[row["name"], row["sees"], _cut(row["title"], room)] for row in rows]
+    out.print(plain_table(["method", "the server sees", "what"], cells, texts=3))
+    if any("*" in row["sees"] for row in rows):
+        out.print("* more with other settings")
+    out.print("More of one, and its settings: fedrec methods NAME", soft_wrap=True)
+
+
+def _brief(name: str) -> dict[str, Any]:
+    kind = methods.find(name)
+    usual, other = _sees(kind)
+    return {"name": name, "title": kind.title, "sees": usual if usual == other else f"{usual} *"}
 
 
 def _describe(name: str) -> dict[str, Any]:
     kind = methods.find(name)
-    sent = bytes_per_round(name)
+    sent, (usual, other) = bytes_per_round(name), _sees(kind)
     return {
         "name": name,
         "title": kind.title,
         "paper": kind.paper,
         "private": kind.private,
         "uploaded": kind.uploaded,
-        "sees": _sees(kind),
+        "sees": usual if usual == other else f"{usual}; {other} with other settings",
         "server": kind.server_keeps,
+        "rounds": kind.rounds,
+        "tuned": tuned(name, DEFAULT_PROTOCOL),
         "bytes_ml_1m_d16": None if sent is None else {"up": sent[0], "down": sent[1]},
-        "settings": kind.configure({}).model_dump(mode="json"),
+        "settings": settings_of(kind.Config, kind.configure({})),
     }
 
 
-def _sees(kind: type[Recommender]) -> str:
-    """What the server sees with the settings a run has by default; where settings decide it, with the others, too."""
-    usual = create(kind.name)
-    other = kind.kind_for(kind.configure({})).sees
-    return usual.sees if usual.sees == other else f"{usual.sees}; {other} with other settings"
+def settings_of(kind: type[Settings], usual: Settings) -> dict[str, dict[str, Any]]:
+    """Form, default and meaning of every setting."""
+    values = usual.model_dump(mode="json")
+    return {
+        name: {"type": kind.form(name), "default": values[name], "meaning": kind.meaning(name)}
+        for name in kind.model_fields
+    }
 
 
-def list_protocols(as_json: JsonOption = False) -> None:
+def _sees(kind: type[Recommender]) -> tuple[str, str]:
+    """What the server sees with the settings a run has by default, and with those of the class."""
+    return create(kind.name).sees, kind.kind_for(kind.configure({})).sees
+
+
+def _print_details(found: dict[str, Any]) -> None:
+    out.print(f"{found['name']}: {found['title']}", style="bold")
+    sent = found["bytes_ml_1m_d16"]
+    about = {
+        "paper": found["paper"],
+        "private on the client": found["private"],
+        "uploaded": found["uploaded"],
+        "the server sees": found["sees"],
+        "kept by the server": found["server"],
+        "per client and round": ""
+        if sent is None
+        else f"{sent['up'] / 1e3:,.1f} KB up, {sent['down'] / 1e3:,.1f} KB down, at the size of MovieLens-1M, d = 16",
+        "rounds": str(found["rounds"]),
+        f"tuned for {DEFAULT_PROTOCOL}": ", ".join(f"{key}={_value(value)}" for key, value in found["tuned"].items()),
+    }
+    for what, words in about.items():
+        if words:
+            out.print(f"{what}: {words}")
+    out.print()
+    rows = [[name, _value(one["default"]), one["type"], one["meaning"]] for name, one in found["settings"].items()]
+    if rows:
+        out.print(plain_table(["setting", "default", "values", "meaning"], rows, texts=4))
+        out.print("--set SETTING=VALUE wins over tuned values, and these over defaults.", soft_wrap=True)
+    else:
+        out.print("It has no settings.")
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1].rstrip() + "…"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else json.dumps(value)
+
+
+def protocols_command(as_json: JsonOption = False) -> None:
     """List the protocols, every choice they make, and whether they leak."""
     if as_json:
         print_json(
@@ -85,8 +143,12 @@ def list_protocols(as_json: JsonOption = False) -> None:
             }
         )
         return
-    table = Table("protocol", "leaks", "what")
-    for name, preset in PRESETS.items():
-        why = f"{SUMMARIES[name]}. {'; '.join(preset.leak_reasons).capitalize()}" if preset.leaks else SUMMARIES[name]
-        table.add_row(name, "[red]yes[/red]" if preset.leaks else "no", why)
-    out.print(table)
+    rows = [
+        [
+            name,
+            Text("yes", "red") if preset.leaks else "no",
+            f"{SUMMARIES[name]}. {'; '.join(preset.leak_reasons).capitalize()}" if preset.leaks else SUMMARIES[name],
+        ]
+        for name, preset in PRESETS.items()
+    ]
+    out.print(plain_table(["protocol", "leaks", "what"], rows, texts=3))
