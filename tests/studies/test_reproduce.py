@@ -181,6 +181,8 @@ def test_rounds_may_be_changed_but_rows_with_few_keep_them(small, done):
         reproduce(small, out=out, seeds=0)
     with pytest.raises(ConfigError, match="unknown protocol"):
         reproduce(small, out=out, protocols=["papr"])
+    with pytest.raises(ConfigError, match="did you mean 'ml-100k'"):
+        reproduce(small, out=out, data=["ml100k"])
 
 
 def test_the_best_settings_are_chosen_on_validation(small, tmp_path):
@@ -310,3 +312,18 @@ def test_a_cell_somebody_else_is_running_is_waited_for(small, tmp_path):
     other.communicate(timeout=60)
     assert other.returncode == 0
     assert read_result(folder).method == "popularity"
+
+
+def test_a_table_that_is_wider_than_the_screen_goes_on_in_another(done):
+    out, _ = done
+    environment = os.environ | {"COLUMNS": "60"}
+    said = subprocess.run(
+        [sys.executable, "-m", "fedrec", "reproduce", "fedem-fig2", "--data", "demo", "--no-run", "--out", str(out)],
+        capture_output=True, text=True, env=environment, timeout=120,
+    )  # fmt: skip
+    tables = [line for line in said.stdout.splitlines() if line[:1] in "┏│└"]
+    assert max(map(len, tables)) <= 60
+    assert said.stdout.count("further columns") >= 2
+    heads = [line.split("┃")[1].strip() for line in said.stdout.splitlines() if line.startswith("┃")]
+    assert heads.count("row") == said.stdout.count("┏")
+    assert said.returncode == 1

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrec.data import Interactions, catalogue
-from fedrec.data.loading import load_any
+from fedrec.data import Interactions
+from fedrec.data.loading import is_file, known_by_name, load_any
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.result import finite
 from fedrec.protocol import Protocol, preset
@@ -83,7 +83,7 @@ def read_data(
     """A data set by name or file (with the names of its columns), and how to find it again."""
     if not name:
         raise ConfigError("--data is empty; give the name of a data set or the path of a file.")
-    if name in catalogue or name == "demo" or not _is_file(name):
+    if known_by_name(name) or not _is_file(name):
         for role in columns or {}:
             option = "time" if role == "timestamp" else role
             raise ConfigError(
@@ -99,7 +99,7 @@ def read_data(
 def _is_file(name: str) -> bool:
     """Whether a name is a path: there is such a file, or it looks like one."""
     try:
-        return Path(name).exists() or bool(Path(name).suffix) or "/" in name
+        return is_file(name)
     except OSError as error:
         shown = name if len(name) <= 100 else f"{name[:100]}... ({len(name):,} characters)"
         raise ConfigError(f"--data {shown} cannot be a file ({error.strerror}); give a shorter path.") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +25,9 @@ ThreadsOption = Annotated[
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of studies; finished cells in it are never run again.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+
+BORDER = 3
+"""Columns of the screen between two columns of a table."""
 
 
 def register(app: typer.Typer) -> None:
@@ -79,10 +83,13 @@ def show(result: StudyResult, folder: Path, as_json: bool) -> None:
             out.print(result.note, soft_wrap=True)
         for section in sections(result):
             title = Text(section.title, style="red" if section.leaks else "")
-            for places in _fitting(section, out.width):
+            widths = _widths(section)
+            for places in _fitting(widths, out.width):
                 table = Table(title=title, title_justify="left")
+                title = Text("further columns", style=title.style)
                 for place in places:
-                    table.add_column(section.columns[place], justify="right" if place else "left", overflow="fold")
+                    side: JustifyMethod = "right" if place else "left"
+                    table.add_column(section.columns[place], justify=side, overflow="fold", width=widths[place])
                 for row in section.rows:
                     table.add_row(*[row[place] for place in places])
                 out.print(table)
@@ -96,17 +103,21 @@ def show(result: StudyResult, folder: Path, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _fitting(section: Section, width: int) -> list[list[int]]:
-    """Columns of as many tables as it takes for none to be wider than the screen; each begins with the rows' names."""
+def _widths(section: Section) -> list[int]:
+    """Of columns in which only headings wrap."""
     lines = [[max(name.split(), key=len, default="") for name in section.columns], *section.rows]
-    widths = [max(len(line[place]) for line in lines) + 3 for place in range(len(section.columns))]
-    tables, room = [[0]], width - 1 - widths[0]
+    return [max(len(line[place]) for line in lines) for place in range(len(section.columns))]
+
+
+def _fitting(widths: list[int], screen: int) -> list[list[int]]:
+    """Columns of as many tables as it takes for none to be wider than the screen; each begins with the rows' names."""
+    tables, room = [[0]], screen - 1 - widths[0] - BORDER
     for place in range(1, len(widths)):
-        if widths[place] > room and len(tables[-1]) > 1:
+        if widths[place] + BORDER > room and len(tables[-1]) > 1:
             tables.append([0])
-            room = width - 1 - widths[0]
+            room = screen - 1 - widths[0] - BORDER
         tables[-1].append(place)
-        room -= widths[place]
+        room -= widths[place] + BORDER
     return tables
 
 

@@ -41,9 +41,19 @@ def load_any(
     name: str, data_dir: str | Path | None = None, columns: dict[str, Any] | None = None
 ) -> tuple[Interactions, dict[str, Any]]:
     """A data set by name, or from a file with the names of its columns; and how to find it again."""
-    if name != "demo" and name not in catalogue and (Path(name).exists() or Path(name).suffix or "/" in name):
+    if not known_by_name(name) and is_file(name):
         return read_csv(name, **(columns or {})), {"path": str(Path(name).resolve())} | (columns or {})
     return load(name, data_dir), {"name": name}
+
+
+def known_by_name(name: str) -> bool:
+    """Whether there is a data set of that name."""
+    return name in catalogue
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is a path: there is such a file, or it looks like one."""
+    return Path(name).exists() or bool(Path(name).suffix) or "/" in name
 
 
 def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import ConfigError
+from fedrec.data import catalogue
+from fedrec.data.loading import is_file, known_by_name
+from fedrec.errors import ConfigError, unknown
 from fedrec.protocol import preset
 from fedrec.running.files import write_json, write_text, writing
 from fedrec.running.lock import InUseError, locked
@@ -67,6 +69,9 @@ def wanted_part(
         raise ConfigError(f"a run has 0 rounds or more, not {rounds}.")
     for name in protocols:
         preset(name)
+    for name in data:
+        if not known_by_name(name) and not is_file(name):
+            raise ConfigError(unknown("data set", name, catalogue))
     return Wanted(
         tuple(dict.fromkeys(data)) or study.data,
         tuple(dict.fromkeys(protocols)) or study.protocols,
