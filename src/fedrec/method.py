@@ -20,6 +20,7 @@ from fedrec.federation.payload import (
     touched_rows,
 )
 from fedrec.federation.result import Result, ResultTable
+from fedrec.federation.search import Options, Range, Space
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
@@ -52,10 +53,12 @@ __all__ = [
     "Memory",
     "Method",
     "MethodConfig",
+    "Options",
     "Params",
     "Part",
     "PartialConfig",
     "Payload",
+    "Range",
     "Result",
     "ResultTable",
     "RowUpdate",
@@ -63,6 +66,7 @@ __all__ = [
     "SampledConfig",
     "Samples",
     "Schedule",
+    "Space",
     "State",
     "Step",
     "SumMethod",
