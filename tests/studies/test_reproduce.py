@@ -12,6 +12,7 @@ import pytest
 from fedrec.errors import ConfigError
 from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
+from fedrec.studies import pool
 from fedrec.studies import study as studies
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import reproduce
@@ -115,6 +116,30 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_run(done)
     states = {cell.state for r in result.rows for cell in r.cells if r.label not in ("Too fast", "No such setting")}
     assert states == {"finished"}
     assert len(result.missing) == 2
+
+
+def test_processes_that_cannot_be_started_fail_their_cells(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no python"))
+    found = reproduce(small, out=tmp_path, protocols=["honest"], jobs=2, **QUIET)
+    assert "its process cannot be run" in row(found, "Popular").cells[0].why
+    assert {cell.state for r in found.rows for cell in r.cells} == {"failed"}
+
+
+def test_a_cell_whose_process_is_killed_fails_and_the_next_one_is_run(small, tmp_path, monkeypatch):
+    """The worker says so; one that is killed itself is replaced."""
+    killed = []
+    made = pool.Worker.run
+
+    def run(self, job, hear):
+        if not killed:
+            killed.append(job.folder)
+            os.killpg(self.process.pid, signal.SIGKILL)
+        made(self, job, hear)
+
+    monkeypatch.setattr(pool.Worker, "run", run)
+    found = reproduce(small, out=tmp_path, protocols=["honest"], jobs=1, rounds=1, **QUIET)
+    assert "the worker process ended" in row(found, "Popular").cells[0].why
+    assert row(found, "MF, lr=0.02").cells[0].state == "finished"
 
 
 def test_the_result_is_written_in_all_its_forms(done):

@@ -131,38 +131,38 @@ def run_cells(cells: Sequence[Planned], where: Where, tell: Tell) -> bool:
 
     def work() -> None:
         mine: Worker | None = None
-        try:
-            while (number := todo.take()) is not None:
+        while (number := todo.take()) is not None:
+            try:
                 if mine is None or not mine.alive:
                     mine = Worker(where.threads)
                     workers.append(mine)
-                _one(mine, number)
-        finally:
-            if mine is not None:
-                mine.end()
+                state = _one(mine, number)
+            except (OSError, ValueError) as error:  # no process, or one that says what nobody understands
+                state = worker.FAILED
+                heard.put((number, {"state": state, "why": f"its process cannot be run ({error})"}))
+            if state == worker.BUSY:
+                todo.later(number)
+            else:
+                todo.done()
 
-    def _one(mine: Worker, number: int) -> None:
+    def _one(mine: Worker, number: int) -> str:
         cell = cells[number]
         if cell.finished:  # by somebody else, since this was planned
             heard.put((number, {"state": worker.FINISHED}))
-            todo.done()
-            return
+            return worker.FINISHED
         assert cell.folder is not None
         job = Job(
             cell=cell.cell, folder=cell.folder, data_dir=where.data_dir, device=where.device, threads=where.threads
         )
         heard.put((number, {"state": "running"}))
-        last: list[dict[str, Any]] = []
+        states: list[str] = []
 
         def hear(said: dict[str, Any]) -> None:
             heard.put((number, said))
-            last[:] = [said]
+            states.extend([said["state"]] if "state" in said else [])
 
         mine.run(job, hear)
-        if last[0].get("state") == worker.BUSY:
-            todo.later(number)
-        else:
-            todo.done()
+        return states[-1]
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(where.slots(len(cells)))]
     for thread in threads:
@@ -181,8 +181,8 @@ def run_cells(cells: Sequence[Planned], where: Where, tell: Tell) -> bool:
             if asked > 1:
                 for each in list(workers):
                     each.kill()
-    for thread in threads:
-        thread.join()
+    for each in workers:
+        each.end()
     return not asked
 
 
