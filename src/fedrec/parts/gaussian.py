@@ -28,7 +28,8 @@ def report(epsilon: float, delta: float, noise_std: float, releases: int = 1) ->
         "noise_multiplier": multiplier,
         "noise_std": noise_std,
         "verdict": f"what the server sees is (epsilon {spent:.4g}, delta {delta:g}) differentially private "
-        "for adding or removing one client, if the sum is secure and every client contributes its history once",
+        "for adding or removing one client, if the sum is secure, every client contributes its history once and the noise comes "
+        "from secrets of theirs; here it follows from the run's seed, so that a run can be repeated",
     }
 
 
