@@ -114,6 +114,8 @@ def test_a_merge_mode_without_a_value_is_no_default():
 def test_a_variant_that_is_no_name_is_refused(name):
     with pytest.raises(ConfigError, match="variant"):
         create(name, {"variant": ["code"]})
+    with pytest.raises(ConfigError, match="merge_variant"):
+        create("fedmf", {"merge": "elastic", "merge_variant": ["code"]})
 
 
 @pytest.mark.parametrize(

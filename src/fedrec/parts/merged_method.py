@@ -65,7 +65,8 @@ class PluginSettings(ServedSettings):
     @model_validator(mode="before")
     @classmethod
     def _fill_merge_variant(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return VARIANTS.get(values.get("merge_variant", "paper"), {}) | values
+        variant = values.get("merge_variant", "paper")
+        return (VARIANTS.get(variant, {}) if isinstance(variant, str) else {}) | values
 
 
 class MergedMethod(TableMethod):

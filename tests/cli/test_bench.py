@@ -1,0 +1,75 @@
+"""``fedrec bench`` on a shape small enough for a test."""
+
+import pytest
+
+from command_line import run, strict
+from fedrec import bench
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(bench.SHAPES, "tiny", lambda: bench.synthetic(30, 150, 900))
+
+
+def test_every_number_of_a_benchmark_is_there_and_fits_the_others(capsys, tiny):
+    words = (
+        "bench",
+        "--here",
+        "--shape",
+        "tiny",
+        "--case",
+        "fedmf",
+        "--case",
+        "fedgram",
+        "--rounds",
+        str(ROUNDS),
+        "--json",
+    )
+    code, out, _ = run(capsys, *words, "--threads", "1")
+    assert code == 0
+    first, second = strict(out)["results"]
+    assert (first["case"], second["case"]) == ("fedmf", "fedgram")
+    assert (first["clients"], first["items"], first["threads"], first["device"]) == (30, 150, 1, "cpu")
+    data = bench.synthetic(30, 150, 900)
+    assert first["rows"] == len(data)
+    for found in (first, second):
+        assert found["clients_per_second"] == pytest.approx(30 / found["seconds_per_round"])
+        assert set(found["phases"]) >= {"sampling", "training", "aggregation", "evaluation"}
+        assert all(value >= 0 for value in found["phases"].values())
+    # All but two of a client's rows are trained on, with 4 negatives each, in batches of 256, ten times over.
+    samples = [(count - 2) * 5 for count in counts(data)]
+    steps = sum(-(-rows // 256) for rows in samples) * 10
+    assert first["local_steps_per_second"] == pytest.approx(steps / first["seconds_per_round"])
+
+
+def counts(data):
+    return [int((data.users == user).sum()) for user in range(data.n_users)]
+
+
+def test_a_table_has_a_row_per_case(capsys, tiny):
+    code, out, _ = run(
+        capsys, "bench", "--here", "--shape", "tiny", "--case", "fedgram", "--case", "ease", "--rounds", "1"
+    )
+    assert code == 0
+    assert all(word in out for word in ("tiny", "fedgram", "ease"))
+
+
+def test_cases_are_measured_in_processes_of_their_own(capsys):
+    words = ("bench", "--shape", "ml-100k-shape", "--case", "ease", "--rounds", "1", "--threads", "1", "--json")
+    code, out, err = run(capsys, *words)
+    found = strict(out)["results"][0]
+    assert code == 0
+    assert (found["case"], found["clients"], found["threads"]) == ("ease", 943, 1)
+    assert found["peak_memory_mb"] > 50
+    assert "ease on ml-100k-shape" in err
+
+
+@pytest.mark.parametrize("shape", [(50, 200, 2000), (7, 100, 300)])
+def test_synthetic_data_have_the_shape_asked_for(shape):
+    clients, items, rows = shape
+    data = bench.synthetic(*shape)
+    assert (data.n_users, len(set(data.items.tolist()))) == (clients, items)
+    assert len({*zip(data.users.tolist(), data.items.tolist(), strict=True)}) == len(data)
+    assert rows * 0.8 <= len(data) <= rows * 1.2

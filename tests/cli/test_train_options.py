@@ -1,0 +1,110 @@
+"""Options of ``fedrec train`` that change where a run keeps things or what it is judged on."""
+
+import json
+import sys
+import types
+
+import pytest
+
+import fedrec
+from command_line import refused, run, strict
+
+QUIET = ("--quiet", "--json", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def shop(demo, tmp_path_factory):
+    """The embedded data as a file, and two pairs of every third user as a published test part."""
+    folder = tmp_path_factory.mktemp("shop")
+    rows = [(demo.user_ids[u], demo.item_ids[i]) for u, i in zip(demo.users, demo.items, strict=True)]
+    held, times = [], {}
+    for user, item in dict.fromkeys(rows):
+        times[user] = times.get(user, 0) + 1
+        if user.endswith("3") and times[user] <= 2:
+            held.append((user, item))
+    (folder / "rows.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))
+    (folder / "test.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in held))
+    return folder, set(held)
+
+
+def test_a_split_file_is_what_is_held_out(capsys, tmp_path, shop):
+    folder, held = shop
+    words = ("train", "popularity", "--data", str(folder / "rows.csv"), "--split-file", str(folder / "test.csv"))
+    code, out, _ = run(capsys, *words, "--out", str(tmp_path / "run"), *QUIET)
+    assert code == 0
+    result = strict(out)
+    assert result["protocol"].startswith("given")
+    assert result["source"]["split_file"] == str((folder / "test.csv").resolve())
+    split = fedrec.load_run(tmp_path / "run").split
+    names = [
+        (split.data.user_ids[u], split.data.item_ids[i])
+        for u, i in zip(split.test.items.owners, split.test.items.values, strict=True)
+    ]
+    assert set(names) == held
+    assert len(names) == len(held)
+    trained = split.training.positives
+    assert not held & {
+        (split.data.user_ids[u], split.data.item_ids[i]) for u, i in zip(trained.owners, trained.values, strict=True)
+    }
+
+
+def test_a_split_file_with_strangers_is_refused(capsys, tmp_path, shop):
+    (tmp_path / "test.csv").write_text("user,item\n1,no such item\n")
+    words = ("train", "popularity", "--data", str(shop[0] / "rows.csv"), "--split-file", str(tmp_path / "test.csv"))
+    assert "no such item" in refused(capsys, *words, *QUIET)
+
+
+@pytest.mark.parametrize("method", ["fedmf", "fedem"])
+def test_state_on_disk_goes_on_where_it_ended(capsys, tmp_path, method):
+    def train(name, store, rounds, *more):
+        words = ("train", method, "--data", "demo", "--set", "epochs=1", "--rounds", str(rounds), "--store", store)
+        code, out, err = run(capsys, *words, "--out", str(tmp_path / name), *QUIET, *more)
+        assert code == 0, err
+        return strict(out)
+
+    whole = train("whole", "memory", 4)
+    train("halves", "disk", 2, "--keep-checkpoints")
+    resumed = train("halves", "disk", 4, "--resume")
+    for key in ("final", "test", "validation", "bytes", "selected_round", "rounds", "groups", "catalogue"):
+        assert resumed[key] == whole[key], key
+    lines = [json.loads(line) for line in (tmp_path / "halves" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    assert not (tmp_path / "halves" / "store").exists()
+    offered = [fedrec.load_run(tmp_path / name).recommend("u444") for name in ("whole", "halves")]
+    assert offered[0] == offered[1]
+
+
+def test_every_number_of_a_round_is_logged_for_tensorboard(capsys, tmp_path, monkeypatch):
+    logged, closed = [], []
+
+    class SummaryWriter:
+        def __init__(self, folder):
+            assert folder == str(tmp_path / "run" / "tensorboard")
+
+        def add_scalar(self, name, value, step):
+            logged.append((name, value, step))
+
+        def flush(self):
+            pass
+
+        def close(self):
+            closed.append(True)
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    words = ("train", "fedmf", "--data", "demo", "--rounds", "2", "--set", "epochs=1", "--tensorboard")
+    code, _, _ = run(capsys, *words, "--out", str(tmp_path / "run"), *QUIET)
+    assert code == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {step for _, _, step in logged} == {1, 2}
+    for line in lines:
+        here = {name: value for name, value, step in logged if step == line["round"]}
+        assert line["loss"] in here.values()
+        assert line["validation"]["full"]["ndcg@10"] in here.values()
+        assert line["bytes_up"] in here.values()
+    assert closed == [True]
+
+
+def test_tensorboard_that_is_not_there_is_a_sentence(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    words = ("train", "popularity", "--data", "demo", "--tensorboard", "--out", str(tmp_path / "run"))
+    assert "pip install" in refused(capsys, *words, *QUIET)
