@@ -83,6 +83,7 @@ class TestEngineFedNCF(MethodSuite):
     options = ENGINE | {"variant": "gmf", "lr": 0.3, "init_std": 0.05, "epochs": 2}
     rounds = 10
     floor = 0.19
+    tolerance = 5e-5  # at this rate Adam makes 2e-5 of rounding where gradients cancel: in one or two cells of a table
 
 
 class TestEnginePFedRec(MethodSuite):
