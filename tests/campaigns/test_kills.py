@@ -53,6 +53,9 @@ def train(case, folder, after=None, size=0):
     try:
         fedrec.train(fedrec.create(name, settings), split, out=folder, resume=resume, **usual, **options)
     except FedrecError as error:
+        if after is not None:  # there is room again for the sentence, which lies on the same disk
+            most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         (folder.parent / "sentence").write_text(str(error))
         raise SystemExit(2) from None
 
