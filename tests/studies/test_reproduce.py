@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import fedrec
 from fedrec.errors import ConfigError
 from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
@@ -218,6 +219,18 @@ def test_the_best_settings_are_chosen_on_validation(small, tmp_path):
     best = [read_result(folder) for folder in (tmp_path / "cells").iterdir()]
     by_lr = {run.config["lr"]: run.validation.full["ndcg@10"] for run in best}
     assert by_lr[0.05] > by_lr[1e-9]
+
+
+def test_a_row_may_keep_its_models_and_then_serves_rows_that_need_none(small, tmp_path):
+    plain_row = small.rows[0].model_copy(update={"published": {}})
+    keeping = plain_row.model_copy(update={"label": "Kept", "keep_model": True})
+    first = reproduce(small.model_copy(update={"rows": (keeping,)}), out=tmp_path, protocols=["honest"], **QUIET)
+    folder = tmp_path / "small" / first.rows[0].cells[0].folder
+    assert fedrec.load_run(folder).result == read_result(folder)
+    both = small.model_copy(update={"rows": (plain_row, keeping)})
+    again = reproduce(both, out=tmp_path, protocols=["honest"], run=False, **QUIET)
+    assert {row.cells[0].folder for row in again.rows} == {first.rows[0].cells[0].folder}
+    assert again.missing == []
 
 
 LONG = """

@@ -112,13 +112,17 @@ def _rounds(row: RowRecord) -> str:
     return ", ".join(map(str, row.selected_rounds)) + f" of {row.rounds}"
 
 
+def _chance(p: float) -> str:
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
+
+
 def _tests(tests: list[TestRecord]) -> Section:
     first = tests[0]
     columns = ["row", "difference", "95 % interval", "bootstrap p", "Holm", "Wilcoxon p", "Holm", "users"]
     lines = [
         [
             test.label, _signed(test.difference), f"[{test.low:+.4f}, {test.high:+.4f}]",
-            *(f"{p:.4f}" for p in (test.bootstrap_p, test.bootstrap_holm, test.wilcoxon_p, test.wilcoxon_holm)),
+            *(_chance(p) for p in (test.bootstrap_p, test.bootstrap_holm, test.wilcoxon_p, test.wilcoxon_holm)),
             str(test.users),
         ]
         for test in tests
