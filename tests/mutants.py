@@ -67,7 +67,12 @@ def settings(package: str) -> str:
         "pytest_add_cli_args": [*QUICK, "-k", " and ".join(f"not {name}" for name in TOO_SLOW)],
     }
     # Workers are forked from a process that has run no test: OpenMP does not survive a fork once it has worked.
-    lines = ["[mutmut]", "process_isolation = forkserver", "use_git_change_detection = false"]
+    lines = [
+        "[mutmut]",
+        "process_isolation = forkserver",
+        "use_git_change_detection = false",
+        "timeout_multiplier = 40",
+    ]
     lines += [f"{key} =\n  " + "\n  ".join(values) for key, values in lists.items()]
     return "\n".join(lines) + "\n"
 
