@@ -143,7 +143,8 @@ def test_which_way_is_taken_depends_on_size_alone():
     assert candidates._keys_for_all(6040, 3706, 99)
     assert candidates._keys_for_all(1 << 18, 1 << 10, 10)
     assert not candidates._keys_for_all(1 << 18, (1 << 10) + 1, 10)
-    assert candidates._keys_for_all(10_000_000, 1500, 99), "trials would often be in vain"
+    assert candidates._keys_for_all(10_000_000, 16 * 99 - 1, 99), "trials would often be in vain"
+    assert not candidates._keys_for_all(10_000_000, 16 * 99, 99)
 
 
 def big(n_users=60, n_items=4000, rows=20):
