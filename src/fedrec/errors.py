@@ -31,6 +31,8 @@ def brief(text: object, most: int = 80) -> str:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Sentence for an unknown name, suggesting the nearest valid one."""
     names = sorted(known)
+    if not names:
+        return f"unknown {kind} '{name}'; there are none."
     near = difflib.get_close_matches(str(name)[:1000], names, n=1, cutoff=0.5)
     hint = f"did you mean '{brief(near[0])}'?" if near else f"known: {brief(', '.join(names), 1000)}."
     return f"unknown {brief(kind)} '{brief(name)}'; {hint}"

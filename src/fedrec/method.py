@@ -2,7 +2,7 @@
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
-from fedrec.federation.config import LearnedConfig, MethodConfig, PartialConfig, SampledConfig
+from fedrec.federation.config import LearnedConfig, MethodConfig, PartialConfig, SampledConfig, Width
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.method import EachMethod, Method, SumMethod
 from fedrec.federation.payload import (
@@ -76,6 +76,7 @@ __all__ = [
     "Total",
     "TrainingView",
     "Upload",
+    "Width",
     "add_mean",
     "add_rows",
     "broadcast",

@@ -38,6 +38,13 @@ TRAIN = ("train", "fedmf", "--data", "demo", "--rounds", "1", "--quiet")
         (("--split-file", "x.csv", "--protocol", "honest"), "leave one out"),
         (("--out", "/proc/nowhere"), "/proc/nowhere cannot be made"),
         (("--ldp", "laplace", "--ldp-scale", "nan"), "--ldp-scale"),
+        (("--protocol", ""), "unknown protocol ''"),
+        (("--set", "dim=3", "--set", "dim=4"), "--set gives dim twice"),
+        (("--protocol-set", "metrics=hr@5"), "written as a list"),
+        (("--protocol-set", "select_metric=foo@3"), "protocol: select_metric 'foo@3' is not among"),
+        (("--protocol-set", 'metrics=["hr@1e9"]'), "unknown metric"),
+        (("--protocol-set", 'full_metrics=["ndcg@10","hr@99999999999999999999"]'), "use a smaller k"),
+        (("--merge", "elastic", "--set", "adapter_hidden=[999999999999]"), "adapter_hidden[0]"),
     ],
 )
 def test_options_of_a_run(capsys, words, hint):
@@ -59,6 +66,39 @@ def test_options_of_a_run(capsys, words, hint):
 )
 def test_names_longer_than_a_file_can_have(capsys, words):
     assert "name too long" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("gpfedrec", "hidden=[0]"), ("fedncf", "tower=[0]"), ("ncf", "tower=[-1]"), ("hetefedrec", "hidden=[0]")],
+)
+def test_layers_without_width(capsys, method, setting):
+    assert "greater than or equal to 1" in refused(capsys, "train", method, "--data", "demo", "--set", setting)
+
+
+def test_a_method_without_settings(capsys):
+    assert "'dim'; there are none" in refused(capsys, "train", "popularity", "--data", "demo", "--set", "dim=3")
+
+
+def test_what_does_not_fit_into_memory(capsys):
+    words = ("train", "ials", "--data", "demo", "--rounds", "1", "--set", "dim=1000000000000", "--quiet")
+    assert "not enough memory" in refused(capsys, *words)
+
+
+def test_a_list_longer_than_the_catalogue(capsys, tmp_path):
+    run(capsys, "train", "popularity", "--data", "demo", "--quiet", "--out", tmp_path / "run")
+    for k in (1000, 99999999999999999999):
+        code, out, _ = run(capsys, "recommend", tmp_path / "run", "--user", "u1", "-k", k, "--json")
+        assert code == 0
+        assert 0 < len(strict(out)["items"]) < 400
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("tune", "fedmf", "--data", "demo"), ("reproduce",), ("report", "x"), ("plot", "x"), ("compare", "a", "b")],
+)
+def test_an_empty_path_is_not_the_folder_one_is_in(capsys, words):
+    assert "a path is empty" in refused(capsys, *words, "--out", "")
 
 
 def test_a_folder_below_a_file(capsys, tmp_path):

@@ -28,6 +28,12 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever reads the output has had enough
         _drop_output()
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if debug or not _out_of_memory(error):
+            raise
+        _fail(
+            "there is not enough memory for this; use smaller settings (dim, layers, batch_size) or fewer users or items."
+        )
     except OSError as error:
         if debug:
             raise
@@ -65,6 +71,12 @@ def _sentence(error: OSError) -> str:
     name = os.fsdecode(error.filename)
     shown = name if len(name) <= 200 else f"{name[:100]}... ({len(name):,} characters)"
     return f"{shown} cannot be used ({reason})."
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether memory could not be had; torch says so in a RuntimeError on the CPU, and in a kind of it on a GPU."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or any(part in str(error) for part in words)
 
 
 def _drop_output() -> None:

@@ -33,6 +33,11 @@ def check_seed(seed: int) -> int:
     return seed
 
 
+def named_path(text: str) -> Path:
+    """A path that is not empty."""
+    return Path(str(check_path(text)))
+
+
 def check_path(value: str | None) -> str | None:
     """An empty path would be the folder one is in."""
     if value == "":
@@ -112,7 +117,9 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise ConfigError(f"{option} takes key=value, not '{pair}'.")
-        settings[key.strip()] = parse_value(text.strip())
+        if (name := key.strip()) in settings:
+            raise ConfigError(f"{option} gives {name} twice; leave one out.")
+        settings[name] = parse_value(text.strip())
     return settings
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedrec.cli.common import err
+from fedrec.cli.common import err, named_path
 from fedrec.report.figures import figures
 from fedrec.report.sources import read_sections
 from fedrec.running.files import write_text
@@ -31,7 +31,9 @@ def register(app: typer.Typer) -> None:
 
 def report(
     runs: Inputs,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help="The page to write.")
+    ] = Path("report.html"),
     models: ModelsOption = True,
     user: UserOption = None,
 ) -> None:
@@ -45,7 +47,9 @@ def report(
 
 def plot(
     runs: Inputs,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path("plots"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", parser=named_path, help="Folder for the files.")
+    ] = Path("plots"),
     format: Annotated[Literal["png", "svg"], typer.Option("--format", help="png or svg.")] = "png",
     models: ModelsOption = True,
     user: UserOption = None,

@@ -11,7 +11,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fedrec.cli.common import DataDirOption, JsonOption, err, out, print_json
+from fedrec.cli.common import DataDirOption, JsonOption, err, named_path, out, print_json
 from fedrec.studies import study as studies
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import OUT, reproduce
@@ -23,7 +23,15 @@ JobsOption = Annotated[
 ThreadsOption = Annotated[
     int, typer.Option(help="CPU threads of a cell; with one, numbers do not depend on the machine's cores.", min=1)
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder of studies; finished cells in it are never run again.")]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        parser=named_path,
+        help="Folder of studies; finished cells in it are never run again.",
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 BORDER = 3

@@ -131,7 +131,7 @@ def train_command(
     if file.data is not None and not given(context, "data"):
         data = file.data
     if file.protocol is not None and split_file is None:
-        protocol = protocol or file.protocol
+        protocol = file.protocol if protocol is None else protocol
     run_options = RunOptions(
         **{
             "rounds": rounds,
@@ -160,13 +160,13 @@ def train_command(
         choices = parse_settings(protocol_set or [], "--protocol-set")
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
-        chosen = read_protocol(protocol or DEFAULT_PROTOCOL, protocol_set or [])
+        chosen = read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, protocol_set or [])
     options = file.settings | parse_settings(settings or [])
     if merge is not None and options.get("merge", merge) != merge:
         raise ConfigError(f"--merge {merge} and --set merge={options['merge']} contradict each other; leave one out.")
     made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data, merge=merge)
     named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
-    interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name})
+    interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name is not None})
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, seed)
         tell_filtered(split, quiet)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrec.data.training import Ragged
-from fedrec.evaluation.metrics import compute
+from fedrec.evaluation.metrics import compute, parse_metric
 from fedrec.evaluation.ranking import candidate_ranks, check_finite, full_ranks, top_items
 from fedrec.protocol.split import HeldOut, Split
 
@@ -46,6 +46,8 @@ class Evaluator:
 
         Only ``logits`` are squashed where the protocol ranks sigmoids; counts and the like are ranked as they are.
         """
+        for name in (*split.protocol.metrics, *split.protocol.full_metrics):
+            parse_metric(name)  # a wrong one is refused now, not after a round of training
         self.split = split
         self._squash = logits and split.protocol.scores == "sigmoid"
         self.device = torch.device(device)

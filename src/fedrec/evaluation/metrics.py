@@ -51,6 +51,9 @@ class _Targets:
         return self.above.clamp(max=k), (self.above + self.size).clamp(max=k)
 
 
+LONGEST = 2**31 - 1
+
+
 def parse_metric(text: str) -> Metric:
     """Read a name such as ``ndcg@10``."""
     match = re.fullmatch(r"([A-Za-z]+)\W*(\d*)", text)
@@ -58,6 +61,8 @@ def parse_metric(text: str) -> Metric:
     if match is None or kind not in _METRICS:
         raise ConfigError(unknown("metric", kind, _METRICS))
     metric = Metric(kind, int(match[2] or 0) or 10)
+    if metric.k > LONGEST:
+        raise ConfigError(f"metric '{text}' looks at more than {LONGEST:,} places; use a smaller k.")
     if text != str(metric):
         raise ConfigError(f"metric '{text}' is not of the form name@k with k >= 1; did you mean '{metric}'?")
     return metric

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -10,6 +10,9 @@ from fedrec.errors import ConfigError, unknown
 from fedrec.federation.search import Space, derived
 from fedrec.local.fit import Schedule
 from fedrec.settings import Settings
+
+Width = Annotated[int, Field(ge=1, le=65536)]
+"""Of a layer of a network."""
 
 
 class MethodConfig(Settings):

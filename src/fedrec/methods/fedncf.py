@@ -28,6 +28,7 @@ from fedrec.method import (
     Rule,
     State,
     Task,
+    Width,
     lookup,
     tensor,
 )
@@ -41,7 +42,7 @@ class FedNCFConfig(LearnedConfig):
     epochs: int = Field(2, ge=1)
     variant: Literal["gmf", "mlp", "neumf"] = "neumf"
     """Scorer: weighted dot product, perceptron, or both side by side with an item table each."""
-    tower: tuple[int, ...] | None = None
+    tower: tuple[Width, ...] | None = None
     """Widths of the perceptron from 2 dim on; by default 2d, 4d, 2d, d, d/2. A last 1 (the output) may be left out."""
     agg: Rule = "touched"
     """Item rows: touched (C, MF-FedAvg), uniform or size (B, plain FedAvg), sum (A), change (D)."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedrec.federation.config import MethodConfig
+from fedrec.federation.config import MethodConfig, Width
 from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import State
 from fedrec.federation.store import ClientState
@@ -40,7 +39,7 @@ class MergeSettings(MethodConfig):
     """Weight of the downloaded table under static merging."""
     dynamic_pool: Pool = "items"
     """Dynamic merging: mean of the adapter over all items, or the adapter of the mean row."""
-    adapter_hidden: tuple[Annotated[int, Field(ge=1)], ...] = (16, 8)
+    adapter_hidden: tuple[Width, ...] = (16, 8)
     """Hidden layers of the adapter."""
     adapter_lr: float = Field(0.1, gt=0)
     """Learning rate of the adapter (beta)."""

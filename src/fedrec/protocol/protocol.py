@@ -23,8 +23,9 @@ class Protocol(Choices):
             return Protocol(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            option = ".".join(str(part) for part in first["loc"]) or "protocol"
-            raise ConfigError(f"protocol option {option}: {first['msg']}.") from None
+            option = f" option {first['loc'][0]}" if first["loc"] else ""
+            hint = ', written as a list, such as ["hr@10"]' if first["type"] == "tuple_type" else ""
+            raise ConfigError(f"protocol{option}: {first['msg'].removeprefix('Value error, ')}{hint}.") from None
 
     def split(self, interactions: Interactions, seed: int = 0, progress: Progress | None = None) -> Split:
         """Filter and split ``interactions``; the same input and seed give the same split everywhere.

@@ -50,7 +50,7 @@ class Run:
         client = data.user_index[key]
         scores = self.trainer.scores(torch.tensor([client])).cpu()
         seen = torch.from_numpy(self.split.touched[client].astype(np.int64))
-        items = top_items(scores, (torch.zeros_like(seen), seen), k)[0]
+        items = top_items(scores, (torch.zeros_like(seen), seen), min(k, data.n_items))[0]
         return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
 
     def save(self, folder: str | Path) -> None:

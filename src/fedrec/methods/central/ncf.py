@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import embedding, linear, relu
 
+from fedrec.federation.config import Width
 from fedrec.federation.payload import State
 from fedrec.federation.task import Task
 from fedrec.methods.central.learning import CentralConfig, LearnedMethod, pointwise
@@ -26,7 +27,7 @@ class NCFConfig(CentralConfig):
 
     init_std: float = Field(0.01, gt=0)
     """Standard deviation of the initial embeddings."""
-    tower: tuple[int, ...] = (64, 32, 16, 8)
+    tower: tuple[Width, ...] = (64, 32, 16, 8)
     """Widths of the hidden layers on top of the two concatenated embeddings."""
 
 

@@ -31,6 +31,7 @@ from fedrec.method import (
     TableMethod,
     Task,
     Upload,
+    Width,
     broadcast,
     lookup,
     put_rows,
@@ -60,7 +61,7 @@ class GPFedRecConfig(LearnedConfig):
     """The user vector's rate itself."""
     bce: Literal["logits", "sigmoid"] = "logits"
     """Cross-entropy of logits, or of their float32 sigmoid as in the released code: a saturated one has no gradient."""
-    hidden: tuple[int, ...] = (32, 16, 8)
+    hidden: tuple[Width, ...] = (32, 16, 8)
     """Widths of the network between its input, 2 dim, and its output, 1."""
     reg: float = Field(1.0, ge=0)
     """Weight of the pull towards r_u (lambda of Eq. 7), a mean over the whole table."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fedrec.federation.config import PartialConfig, SampledConfig
+from fedrec.federation.config import PartialConfig, SampledConfig, Width
 from fedrec.federation.search import Range, Space
 from fedrec.parts.merger import MergeSettings
 from fedrec.parts.merging import Mode
@@ -88,7 +88,7 @@ class HeteFedRecConfig(MergeSettings, SampledConfig, PartialConfig):
     """The server adds what it combined, or feeds it to Adam (betas 0.9, 0.98)."""
     redraw: bool = False
     """Draw negatives anew at every visit instead of once."""
-    hidden: tuple[int, ...] = (8, 8)
+    hidden: tuple[Width, ...] = (8, 8)
     """Hidden layers of the predictor."""
     growing: bool = False
     """Hidden layers grow in proportion to the embedding size."""
