@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrec.cli.common import DataDirOption, JsonOption, err, named_path, out, print_json
+from fedrec.cli.tables import plain_table
 from fedrec.studies import study as studies
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import OUT, reproduce
@@ -134,11 +135,9 @@ def _list(as_json: bool) -> None:
     if as_json:
         print_json([study.model_dump(mode="json") for study in known])
         return
-    table = Table("study", "what", "data sets", "protocols", "rows", "cells")
-    for study in known:
-        table.add_row(
-            study.name, study.title, ", ".join(study.data), ", ".join(study.protocols), str(len(study.rows)),
-            str(study.cells),
-        )  # fmt: skip
-    out.print(table)
+    rows = [
+        [one.name, one.title, ", ".join(one.data), ", ".join(one.protocols), str(len(one.rows)), str(one.cells)]
+        for one in known
+    ]
+    out.print(plain_table(["study", "what", "data sets", "protocols", "rows", "cells"], rows, texts=4))
     out.print("Run one with: fedrec reproduce NAME, or a part of it with --data and --protocol.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fedrec.cli.common import (
     DEFAULT_PROTOCOL,
@@ -18,6 +17,7 @@ from fedrec.cli.common import (
     print_json,
 )
 from fedrec.cli.reproduce import OutOption, QuietOption
+from fedrec.cli.tables import plain_table
 from fedrec.studies.runner import OUT
 from fedrec.studies.tuning import tune
 
@@ -70,11 +70,15 @@ def tune_command(
         print_json(result.model_dump(mode="json") | {"best": result.best.model_dump(mode="json")})
         return
     names = list(result.best.settings)
-    table = Table("trial", result.metric, "round", *names, title=f"{method} on {data}: the best {SHOWN} trials at most")
-    finished = [trial for trial in result.trials if trial.value is not None]
-    for trial in sorted(finished, key=lambda trial: -(trial.value or 0.0))[:SHOWN]:
-        values = [trial.settings.get(name) for name in names]
-        shown = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        table.add_row(str(trial.number), f"{trial.value:.4f}", str(trial.selected_round), *shown)
-    out.print(table)
+    finished = sorted((t for t in result.trials if t.value is not None), key=lambda trial: -(trial.value or 0.0))
+    rows = [
+        [str(t.number), f"{t.value:.4f}", str(t.selected_round), *(_word(t.settings.get(name)) for name in names)]
+        for t in finished[:SHOWN]
+    ]
+    heads = ["trial", result.metric, "round", *names]
+    out.print(plain_table(heads, rows, texts=0, title=f"{method} on {data}: the best {SHOWN} trials at most"))
     out.print(f"Train with the best: fedrec train {method} --config {result.config_file}", soft_wrap=True)
+
+
+def _word(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
