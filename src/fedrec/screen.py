@@ -26,6 +26,15 @@ class Screen(Console):
         """Options are those of rich's console."""
         super().__init__(**{"markup": False, "highlight": False, "emoji": False} | options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich does; what cannot be said on stderr, as when its log fills the disk, is not worth losing a run."""
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            if not self.stderr:
+                raise
+            self._buffer.clear()
+
     def render_str(self, text: str, **options: Any) -> Text:
         """All that is printed comes by here: lines, cells, titles."""
         return super().render_str(plain(text), **options)

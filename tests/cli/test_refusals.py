@@ -195,3 +195,21 @@ def test_only_data_that_are_not_here_are_left_out(capsys, monkeypatch):
 def test_quickstart_takes_other_data_only_where_there_are_none(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREC_DATA", str(tmp_path / "nowhere"))
     assert "does not exist" in refused(capsys, "quickstart", "--rounds", "1")
+
+
+def to_full_disk(stream, *words):
+    command = [sys.executable, "-m", "fedrec", *map(str, words)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with open("/dev/full", "w") as full:
+        return subprocess.run(command, **streams | {stream: full}, text=True, check=False, timeout=200)
+
+
+def test_no_run_is_lost_to_a_full_disk_under_what_it_says(capsys, tmp_path):
+    words = ("train", "popularity", "--data", "demo", "--json", "--out")
+    failed = to_full_disk("stdout", *words, tmp_path / "one")
+    assert failed.returncode == 2
+    assert "what was trained with --out is saved" in failed.stderr
+    saved = strict(run(capsys, "show", tmp_path / "one", "--json")[1])
+    silent = to_full_disk("stderr", *words, tmp_path / "two")
+    assert silent.returncode == 0
+    assert strict(silent.stdout)["test"] == saved["test"]

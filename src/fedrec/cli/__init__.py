@@ -65,9 +65,7 @@ def _sentence(error: OSError) -> str:
     """What the system refused; a stream has no name."""
     reason = error.strerror or str(error)
     if not error.filename:
-        return (
-            f"the output cannot be written ({reason}); a run that had a run folder is saved there, see 'fedrec show'."
-        )
+        return f"the output cannot be written ({reason}); what was trained with --out is saved, and 'fedrec show' prints it."
     name = os.fsdecode(error.filename)
     shown = name if len(name) <= 200 else f"{name[:100]}... ({len(name):,} characters)"
     return f"{shown} cannot be used ({reason})."
