@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +23,16 @@ from fedrec.protocol.split import HeldOut, Split
 Part = Literal["validation", "test"]
 Scorer = Callable[[Tensor], Tensor]
 """Scores [c, items] of the clients with the given numbers [c]."""
+
+
+class FoldedScorer(Protocol):
+    """Scores [c, items] of clients who each got the items ``later`` [c, k], padded with -1, after training."""
+
+    def __call__(self, clients: Tensor, *, later: Tensor) -> Tensor:
+        """The scores."""
+        ...
+
+
 Values = dict[str, NDArray[np.float64]]
 
 
@@ -77,16 +88,21 @@ class Evaluator:
         *wanted: Part,
         order: Tensor | None = None,
         progress: Callable[[int], None] = lambda done: None,
+        folded: FoldedScorer | None = None,
     ) -> dict[Part, Evaluation]:
         """Metric values of the wanted parts; clients are scored once for all of them, in ``order`` where that is faster.
 
-        ``progress`` is told how many clients are done.
+        ``progress`` is told how many clients are done. With ``folded``, test items are ranked by the scores of clients who
+        have their validation items, too.
         """
         n, ready = self.split.data.n_users, 0
         done = {part: Evaluation() for part in wanted}
         for clients in self.chunks(order):
             scores = self._scores(scorer, clients)
             for part in wanted:
+                if part == "test" and folded is not None:
+                    came = self._parts["validation"][1][clients.to(self.device)]
+                    scores = self._scores(partial(folded, later=came), clients)
                 blocks = self._evaluate(scores, clients.to(self.device), part)
                 for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
                     for name, value in block.items():

@@ -102,6 +102,13 @@ class Arrows(Recommender):
         """What these clients keep of their own training items, beside ``client_state``; it never leaves them."""
         return {}
 
+    def fold_in(self, task: Task, private: ClientState, later: Tensor) -> State:
+        """Private state of these clients, as far as it changes, once the items ``later`` [c, k], padded with -1, came.
+
+        For methods that say they ``folds_in``; nothing is trained.
+        """
+        raise NotImplementedError(self.name)
+
     def privacy_problem(self) -> str | None:
         """Why this method's uploads cannot pass a privacy stage, if they cannot."""
         return None

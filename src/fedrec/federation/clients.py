@@ -113,20 +113,27 @@ class Clients:
         waste = WASTE[self.device.type]
         return cohorts(chosen, sizes, downlink.kinds(chosen), samples=self.cohort_samples, most=self.most, waste=waste)
 
-    def scores(self, clients: Tensor, downlink: Downlink, view: str | None = None) -> Tensor:
-        """Scores [c, m] of any clients with their current state."""
+    def scores(
+        self, clients: Tensor, downlink: Downlink, view: str | None = None, later: Tensor | None = None
+    ) -> Tensor:
+        """Scores [c, m] of any clients with their current state, and with the items ``later`` [c, k] that came after."""
         kinds = _positions(clients, downlink)
         if kinds is None:
-            return self._scores(clients, downlink, view)
+            return self._scores(clients, downlink, view, later)
         out = torch.empty(len(clients), self.task.n_items, device=self.device)
         for chosen in kinds:
-            out[chosen.to(self.device)] = self._scores(clients[chosen], downlink, view)
+            came = None if later is None else later[chosen.to(later.device)]
+            out[chosen.to(self.device)] = self._scores(clients[chosen], downlink, view, came)
         return out
 
-    def _scores(self, clients: Tensor, downlink: Downlink, view: str | None) -> Tensor:
+    def _scores(self, clients: Tensor, downlink: Downlink, view: str | None, later: Tensor | None) -> Tensor:
         blocks = []
-        for part in torch.split(clients, self.most):
+        for first in range(0, len(clients), self.most):
+            part = clients[first : first + self.most]
             private, payload = self.store.at(part), downlink.payload(part)
+            if later is not None:
+                came = later[first : first + self.most].to(self.device)
+                private = private.replaced(self.method.fold_in(self.task, private, came))
             if view is None:
                 found = self.method.scores(self.task, private, payload)
             else:

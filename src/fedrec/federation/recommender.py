@@ -86,6 +86,9 @@ class Recommender(ABC):
         """What whoever runs these settings on data of so many items should know before, in whole sentences."""
         return []
 
+    folds_in: ClassVar[bool] = False
+    """Whether scores can count items that came after training: they are a function of what a client has."""
+
     @property
     def merges(self) -> bool:
         """Whether clients merge the item table they download with their own."""

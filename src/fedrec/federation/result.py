@@ -180,6 +180,8 @@ class Result(Identity):
     """The method's name and the settings that tell its runs apart in a table."""
     sees: str
     """What of the clients' uploads the server saw: nothing, sums only, every upload, or all data."""
+    history_at_test: str = "train"
+    """What clients scored with when their test items were ranked: their training items, or the validation item, too."""
     rounds: int
     selected_round: int
     """The round whose test values count, chosen by ``selected_on``."""

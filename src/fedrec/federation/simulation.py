@@ -72,9 +72,14 @@ class Simulation:
         """Other ways to score that the method wants reported."""
         return self.method.views
 
-    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
-        """Scores [c, m] of any clients with the current state."""
-        return self.clients.scores(clients, self.half, view)
+    @property
+    def folds_in(self) -> bool:
+        """Whether scores can count items that came later."""
+        return self.method.folds_in
+
+    def scores(self, clients: Tensor, view: str | None = None, later: Tensor | None = None) -> Tensor:
+        """Scores [c, m] of any clients with the current state, and with the items ``later`` [c, k] that came after."""
+        return self.clients.scores(clients, self.half, view, later)
 
     def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
         """What the item tables of any clients are made of, block by block; nothing where clients do not merge."""

@@ -89,6 +89,14 @@ class ClientState:
         self._rows = rows
         self._slice = span(rows)
 
+        self._instead: State = {}
+
+    def replaced(self, state: State) -> ClientState:
+        """The same clients with other values, which the store never sees; to read only."""
+        other = ClientState(self._tensors, self._rows)
+        other._instead = state
+        return other
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -97,6 +105,8 @@ class ClientState:
 
     def __getitem__(self, name: str) -> Tensor:
         """The values of these clients; a view of the store where they are contiguous, else a copy. Do not change it."""
+        if name in self._instead:
+            return self._instead[name]
         stored = self._tensors[name]
         return stored[self._slice] if self._slice is not None else stored.index_select(0, self._rows.to(stored.device))
 

@@ -63,6 +63,11 @@ class Trainer(Protocol):
     """Whether scores are logits of a probability."""
 
     @property
+    def folds_in(self) -> bool:
+        """Whether scores can count items that came later."""
+        ...
+
+    @property
     def client_order(self) -> Tensor | None:
         """The order of clients in which scoring is fastest."""
         ...
@@ -81,8 +86,8 @@ class Trainer(Protocol):
         """Run one round; ``number`` counts from 0."""
         ...
 
-    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
-        """Scores [c, m] of these clients."""
+    def scores(self, clients: Tensor, view: str | None = None, later: Tensor | None = None) -> Tensor:
+        """Scores [c, m] of these clients, of whom each got the items ``later`` [c, k] (padded with -1) after training."""
         ...
 
     def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:

@@ -5,13 +5,14 @@ A history is a row of items, oldest first, padded with -1. ``None`` as decay cou
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrec.compute import dispatch
 from fedrec.compute.cpu import for_clients
-from fedrec.data.training import TrainingView
+from fedrec.data.training import Ragged, TrainingView
 from fedrec.federation.payload import State
 from fedrec.parts.cpu_recent import add_kept
 
@@ -21,7 +22,7 @@ AT_ONCE = 1 << 22
 
 def own_history(view: TrainingView, clients: Tensor) -> State:
     """The training items of these clients, oldest first, as int32 [c, longest of all], padded with -1."""
-    lists = view.history or view.positives
+    lists = view.history or _distinct(view)
     counts = torch.from_numpy(lists.counts)
     width = max(1, int(counts.max()) if len(counts) else 1)
     found = torch.full((len(clients), width), -1, dtype=torch.int32)
@@ -30,6 +31,18 @@ def own_history(view: TrainingView, clients: Tensor) -> State:
     position = torch.arange(len(owners)) - (counts.cumsum(0) - counts)[owners]
     found[owners, position] = torch.tensor(lists.values)[starts[owners] + position]
     return {"history": found}
+
+
+def _distinct(view: TrainingView) -> Ragged:
+    """Training items, each once, in an order that means nothing."""
+    owners, items = np.divmod(np.unique(view.positives.owners * view.n_items + view.positives.values), view.n_items)
+    return Ragged.build(owners, items, view.n_clients)
+
+
+def appended(history: Tensor, later: Tensor) -> Tensor:
+    """Histories [c, W + k] with the items ``later`` [c, k] behind the others; both are padded with -1."""
+    both = torch.cat([history, later.to(history.dtype)], 1)
+    return both.gather(1, (both < 0).to(torch.uint8).sort(dim=1, stable=True).indices)
 
 
 def recency(history: Tensor, decay: float | None) -> Tensor:

@@ -39,6 +39,9 @@ class Choices(Settings):
     """Equal scores: average over all orders, or the held-out item loses."""
     scores: Literal["logits", "sigmoid"] = "logits"
     """What is ranked: raw scores, or their float32 sigmoid, which saturates and makes ties."""
+    history_at_test: Literal["train", "train+validation"] = "train"
+    """What a client scores with when its test item is ranked, by methods that can fold items in: training items only, or the
+    validation item, too, as is usual in sequential recommendation. Nobody trains on it."""
     select_on: Literal["validation", "test"] = "validation"
     """Which part chooses the reported round (test leaks)."""
     select_metric: str = "ndcg@10"

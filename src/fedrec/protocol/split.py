@@ -180,7 +180,9 @@ def split_hash(
     drawn: list[NDArray[np.int32] | None],
 ) -> str:
     """sha256 of everything a result depends on, by original ids."""
-    digest = hashlib.sha256(f"{protocol.model_dump_json(exclude={'name'})}|{seed}".encode())
+    # A choice that was added later and changes no part counts only where it is made.
+    left_out = {"name"} | ({"history_at_test"} if protocol.history_at_test == "train" else set())
+    digest = hashlib.sha256(f"{protocol.model_dump_json(exclude=left_out)}|{seed}".encode())
     for ids in (data.user_ids, data.item_ids):
         digest.update("\n".join(sorted(map(str, ids))).encode())
     user_rank, item_rank = ranks

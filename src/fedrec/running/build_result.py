@@ -50,6 +50,7 @@ def build_result(
         **dict(state.claim.identity),
         label=method.label,
         sees=method.sees,
+        history_at_test=protocol.history_at_test if trainer.folds_in else "train",
         rounds=history.rounds,
         selected_round=best.round,
         model_round=best.round if best.state is not None else history.rounds,

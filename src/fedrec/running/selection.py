@@ -50,9 +50,15 @@ class Selection:
         views, n = (None, *self.trainer.views), self.split.data.n_users
         for number, view in enumerate(views):
             scorer = partial(self.trainer.scores, view=view)
+            later = self.trainer.folds_in and self.split.protocol.history_at_test == "train+validation"
             tell = partial(self._tell, number * n, len(views) * n)
             found = self.evaluator.evaluate(
-                scorer, "validation", "test", order=self.trainer.client_order, progress=tell
+                scorer,
+                "validation",
+                "test",
+                order=self.trainer.client_order,
+                progress=tell,
+                folded=scorer if later else None,
             )
             for part, value in found.items():
                 self.final[part if view is None else f"{part}@{view}"] = value

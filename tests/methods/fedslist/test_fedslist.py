@@ -202,3 +202,13 @@ def test_both_are_shipped_with_the_same_settings():
             one, other = (fedrec.create(name, protocol=protocol, data=data) for name in ("fedslist", "slist"))
             shared = type(other.config).model_fields
             assert {k: getattr(one.config, k) for k in shared} == {k: getattr(other.config, k) for k in shared}
+
+
+def test_repeated_rows_without_time_count_once():
+    rows = [(u, (3 * u + k) % 25) for u in range(20) for k in (0, 1, 2, 3, 3, 4, 5, 6, 7, 7, 8, 9)]
+    frame = {"user": [u for u, _ in rows], "item": [i for _, i in rows]}
+    view = fedrec.PAPER.with_options(candidates=5).split(fedrec.from_frame(frame)).training
+    assert len(view.positives.values) > len(np.unique(view.positives.owners * 25 + view.positives.values))
+    everybody = torch.arange(view.n_clients)
+    ease = centralised(EASE(lam=20), view).scores(everybody)
+    assert torch.allclose(federated(view, lam=20).scores(everybody), ease, atol=1e-5)

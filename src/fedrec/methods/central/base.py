@@ -22,6 +22,7 @@ from fedrec.federation.recommender import Recommender
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup, Trainer
 from fedrec.methods.central.observed import Observed
+from fedrec.parts.recent import appended, own_history
 
 
 class CentralMethod(Recommender):
@@ -46,6 +47,10 @@ class CentralMethod(Recommender):
     @abstractmethod
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """Scores [c, m] of these users from what ``prepare`` gave."""
+
+    def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
+        """Scores [c, m] of anybody with these items [c, W], oldest first, padded with -1; for methods that fold in."""
+        raise NotImplementedError(self.name)
 
     def diagnostics(self, task: Task, state: State) -> dict[str, Any]:
         """What the method itself has to say at the end of a run."""
@@ -91,14 +96,22 @@ class CentralTrainer:
         seconds = {"training": time.perf_counter() - start}
         return RoundReport(loss=loss, clients=int((self.task.counts > 0).sum()), seconds=seconds)
 
+    @property
+    def folds_in(self) -> bool:
+        """Whether scores can count items that came later."""
+        return self.method.folds_in
+
     @torch.no_grad()
-    def scores(self, clients: Tensor, view: str | None = None) -> Tensor:
-        """Scores [c, m] of these users."""
+    def scores(self, clients: Tensor, view: str | None = None, later: Tensor | None = None) -> Tensor:
+        """Scores [c, m] of these users, of whom each got the items ``later`` [c, k] (padded with -1) after training."""
         if view is not None:
             raise KeyError(view)
         if self._ready is None:
             self._ready = self.method.prepare(self.model, self.data)
-        return self.method.rate(self._ready, self.data, clients.to(self.device))
+        if later is None:
+            return self.method.rate(self._ready, self.data, clients.to(self.device))
+        own = own_history(self.data.view, clients.cpu())["history"].to(self.device)
+        return self.method.rate_histories(self._ready, self.data, appended(own, later.to(self.device)))
 
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say."""

@@ -50,6 +50,7 @@ class EASE(CentralMethod):
     config: EASEConfig
     rounds = 1
     logits = False
+    folds_in = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
@@ -68,5 +69,10 @@ class EASE(CentralMethod):
         """The sum of the weights of the user's items."""
         if self.config.delta_q is not None and data.view.history is not None:
             history = own_history(data.view, clients.cpu())["history"].to(data.device)
-            return dense_scores(history, recency(history, self.config.delta_q), ready["weights"])
+            return self.rate_histories(ready, data, history)
         return data.times(ready["weights"], clients)
+
+    def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
+        """The same for any items."""
+        faded = recency(history, self.config.delta_q if data.view.history is not None else None)
+        return dense_scores(history, faded, ready["weights"])

@@ -19,6 +19,7 @@ from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
 from fedrec.parts.gram import check_square, gram
+from fedrec.parts.recent import dense_scores, recency
 
 
 class ItemKNNConfig(MethodConfig):
@@ -47,6 +48,7 @@ class ItemKNN(CentralMethod):
     config: ItemKNNConfig
     rounds = 1
     logits = False
+    folds_in = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No neighbours yet."""
@@ -67,3 +69,7 @@ class ItemKNN(CentralMethod):
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """The sum of similarities to the user's items."""
         return data.times(ready["weights"], clients)
+
+    def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
+        """The same for any items."""
+        return dense_scores(history, recency(history, None), ready["weights"])

@@ -34,6 +34,7 @@ class Slist(CentralMethod):
     config: SlistConfig
     rounds = 1
     logits = False
+    folds_in = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
@@ -53,7 +54,10 @@ class Slist(CentralMethod):
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """q'B."""
-        history = own_history(data.view, clients.cpu())["history"].to(data.device)
+        return self.rate_histories(ready, data, own_history(data.view, clients.cpu())["history"].to(data.device))
+
+    def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
+        """q'B."""
         return self.config.scores(ready, history)
 
     def diagnostics(self, task: Task, state: State) -> dict[str, Any]:

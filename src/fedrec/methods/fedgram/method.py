@@ -35,7 +35,7 @@ from fedrec.method import (
 )
 from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
-from fedrec.parts.recent import own_history, recency
+from fedrec.parts.recent import appended, own_history, recency
 from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 from fedrec.sampling import streams
 
@@ -87,6 +87,7 @@ class FedGram(SumMethod):
     Config = FedGramConfig
     config: FedGramConfig
     logits = False
+    folds_in = True
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """One round, or two where items must be counted first."""
@@ -193,6 +194,13 @@ class FedGram(SumMethod):
         rest = lam + float((clean.trace() - values.sum()).clamp(min=0)) / max(1, n - len(values))
         gains = (1 / rest - 1 / (values + lam)).clamp(min=0)
         return {"gram": counts, "vectors": vectors_ * gains.sqrt(), "base": counts.new_tensor([1 / rest])}
+
+    def fold_in(self, task: Task, private: ClientState, later: Tensor) -> State:
+        """The history goes on."""
+        history, real = private["history"].clone(), later >= 0
+        history[real.nonzero()[:, 0], later[real].long()] = True
+        recent = {"recent": appended(private["recent"], later)} if "recent" in private else {}
+        return {"history": history} | recent
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """x_u B with the own history."""

@@ -34,7 +34,7 @@ from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square
 from fedrec.parts.order import ONE, Decay, add_histories
 from fedrec.parts.ordered_weights import symmetric
-from fedrec.parts.recent import own_history
+from fedrec.parts.recent import appended, own_history
 from fedrec.parts.symmetric import positive_part
 from fedrec.sampling import streams
 
@@ -86,6 +86,7 @@ class FedSlist(SumMethod):
     config: FedSlistConfig
     rounds = 1
     logits = False
+    folds_in = True
 
     def privacy_problem(self) -> str:
         """Noise belongs on the sum, not on each upload."""
@@ -158,6 +159,10 @@ class FedSlist(SumMethod):
         upper = (past + noise).triu_()
         other = streams.normal(streams.child(key, 1), index.to(past.device)).view_as(after)
         return positive_part(symmetric(upper, torch.float64)), (after + other.mul_(std * ONE)).div_(ONE)
+
+    def fold_in(self, task: Task, private: ClientState, later: Tensor) -> State:
+        """The history goes on."""
+        return {"history": appended(private["history"], later)}
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """q'B with the own history."""
