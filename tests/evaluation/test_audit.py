@@ -62,7 +62,7 @@ def test_a_report_names_its_data_seed_and_every_protocol(few):
     assert (report["data"], report["seed"]) == ("small", 5)
     assert list(report["protocols"]) == ["honest*", "paper*", "honest**", "hetefedrec"]
     for found in report["protocols"].values():
-        assert list(found) == ["leaks", "why", "chance", "verdict", "split_hash", "rounds"]
+        assert list(found) == ["leaks", "why", "chance", "verdict", "split_hash", "filtered", "rounds"]
         assert list(found["rounds"]) == ["3", "20"]
     assert json.loads(json.dumps(report)) == report
 
