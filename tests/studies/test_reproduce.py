@@ -365,3 +365,28 @@ def test_a_table_that_is_wider_than_the_screen_goes_on_in_another(done):
     heads = [line.split("┃")[1].strip() for line in said.stdout.splitlines() if line.startswith("┃")]
     assert heads.count("row") == said.stdout.count("┏")
     assert said.returncode == 1
+
+
+SLOW_CELL = """
+import os, sys, time
+from fedrec.studies import worker
+cell = os.fork()
+if cell == 0:
+    time.sleep(100)
+    os._exit(0)
+print(cell, flush=True)
+worker._attend(cell, sys.stdout)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_worker_ends_its_cell_when_nobody_feeds_it_any_more():
+    """Also in the middle of a round, when the cell has nothing to say for long."""
+    pipe = subprocess.PIPE
+    attending = subprocess.Popen([sys.executable, "-c", SLOW_CELL], stdin=pipe, stdout=pipe, text=True)
+    cell = int(attending.stdout.readline())
+    assert _alive(cell)
+    attending.stdin.close()
+    assert attending.wait(30) == 1
+    assert not _alive(cell)
+    attending.stdout.close()
