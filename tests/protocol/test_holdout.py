@@ -171,9 +171,7 @@ def test_options_by_mistake_are_one_sentence():
         fedrec.HONEST.with_options(name="mine")
     with pytest.raises(ConfigError, match=r"^protocol option min_interactions: Input should be .* 1\.$"):
         fedrec.HONEST.with_options(min_interactions=0)
-    with pytest.raises(
-        ConfigError, match=r"^protocol: select_metric 'hr@50' is not among"
-    ):
+    with pytest.raises(ConfigError, match=r"^protocol: select_metric 'hr@50' is not among"):
         fedrec.HONEST.with_options(select_metric="hr@50")
     with pytest.raises(ConfigError, match=r"^protocol option metrics\.1: Input should be a valid string\.$"):
         fedrec.HONEST.with_options(metrics=("hr@10", 3))
