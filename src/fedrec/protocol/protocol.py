@@ -23,7 +23,7 @@ class Protocol(Choices):
             return Protocol(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            option = f" option {first['loc'][0]}" if first["loc"] else ""
+            option = f" option {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
             hint = ', written as a list, such as ["hr@10"]' if first["type"] == "tuple_type" else ""
             raise ConfigError(f"protocol{option}: {first['msg'].removeprefix('Value error, ')}{hint}.") from None
 
