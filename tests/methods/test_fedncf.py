@@ -217,3 +217,9 @@ def test_a_last_width_of_one_is_the_output_layer() -> None:
 def test_bad_settings_are_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         FedNCF(**options)
+
+
+def test_a_common_start_is_common() -> None:
+    for common, different in ((True, 1), (False, 30)):
+        simulation = Simulation(create("fedncf", common_init=common, **FAST), small(30).training)
+        assert len(torch.unique(simulation.store.at(torch.arange(30))["user"], dim=0)) == different

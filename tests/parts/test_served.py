@@ -209,6 +209,11 @@ def test_methods_whose_server_holds_clients_vectors_are_refused(small: fedrec.Sp
         Simulation(method, small.training)
 
 
+def test_tables_tell_the_sets_apart() -> None:
+    assert create("fedmf", merge="elastic", merge_variant="code").label == "fedmf+elastic merge_variant=code"
+    assert create("fedmf", merge="elastic").label == "fedmf+elastic"
+
+
 class OwnWay(FedMF):
     """A method that trains as it likes."""
 

@@ -323,9 +323,9 @@ def merged(kind: type[Recommender]) -> type[Arrows]:
     if not issubclass(kind, TableMethod):
         raise ConfigError(f"{kind.name} downloads no item table, so there is nothing to merge; leave merging out.")
     config = create_model(f"Merged{kind.Config.__name__}", __base__=(kind.Config, PluginSettings))
-    return type(
-        f"Merged{kind.__name__}", (MergedMethod, kind), {"Config": config, "base": kind, "__doc__": kind.__doc__}
-    )
+    telling = (*kind.telling, "merge_variant")
+    own = {"Config": config, "base": kind, "telling": telling, "__doc__": kind.__doc__}
+    return type(f"Merged{kind.__name__}", (MergedMethod, kind), own)
 
 
 def _rebuilt(kind: type[Recommender], config: dict[str, Any]) -> Recommender:

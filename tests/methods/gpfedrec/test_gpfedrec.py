@@ -169,6 +169,21 @@ def test_merging_by_replacement_is_the_method_itself(small: fedrec.Split) -> Non
     assert (found[0] - found[2]).abs().max() > 1e-2
 
 
+def test_with_adam_everything_moves_at_one_rate_and_untouched_rows_rest(small: fedrec.Split) -> None:
+    config: Any = GPFedRec(optimizer="adam", lr=0.02).config
+    assert (config.item_rate(60), config.user_rate, config.pull(60)) == (0.02, 0.02, 0.0)
+    simulation = Simulation(create("gpfedrec", optimizer="adam", lr=0.02, reg=1.0, dim=4), small.training)
+    for number in range(2):
+        simulation.round(number)
+    samples = simulation.sampler.draw(EVERYBODY, negatives=4, seed=0, round=2)
+    payload = simulation.method.broadcast(simulation.task, simulation.server, EVERYBODY)
+    parts, _ = simulation.method.train(simulation.task, simulation.store.at(EVERYBODY), payload, samples, 2)
+    touched = torch.zeros(40, 60, dtype=torch.bool)
+    for c in range(40):
+        touched[c, samples.rows[c, : samples.row_counts[c]].long()] = True
+    assert torch.equal((tensor(parts, "items") != 0).any(2), touched)
+
+
 def test_bad_settings(small: fedrec.Split) -> None:
     with pytest.raises(ConfigError, match="reg = 5 overshoots"):
         GPFedRec(reg=5.0, dim=32)
