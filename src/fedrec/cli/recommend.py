@@ -23,7 +23,11 @@ def recommend(
     as_json: JsonOption = False,
 ) -> None:
     """Print the best new items for one user of a trained RUN (the folder that --out named)."""
-    found = load_run(run).recommend(user, k)
+    show_list(user, load_run(run).recommend(user, k), as_json, k)
+
+
+def show_list(user: str, found: list[tuple[str | int, float]], as_json: bool, k: int) -> None:
+    """Print a list of items with their scores."""
     if as_json:
         print_json({"user": user, "items": [{"item": item, "score": score} for item, score in found]})
         return

@@ -54,12 +54,22 @@ def by_group(values: ArrayLike, groups: ArrayLike) -> list[GroupMean]:
 
 def coverage(top: Tensor, n_items: int) -> float:
     """Share of all items that appear in at least one client's list ``top`` [c, k]; -1 is padding."""
-    return float((_shown(top, n_items) > 0).double().mean())
+    return coverage_of(_shown(top, n_items))
+
+
+def coverage_of(shown: Tensor) -> float:
+    """Share of all items that are shown at all, from how often each is, [m]."""
+    return float((shown > 0).double().mean())
 
 
 def gini(top: Tensor, n_items: int) -> float:
     """Gini index of how often each item is shown: 0 if all equally often, near 1 if a few take all places."""
-    shown = _shown(top, n_items).double().sort().values
+    return gini_of(_shown(top, n_items))
+
+
+def gini_of(shown: Tensor) -> float:
+    """Gini index of how often each item is shown, [m]."""
+    shown, n_items = shown.double().sort().values, len(shown)
     total = float(shown.sum())
     if total == 0:
         return 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -74,8 +74,18 @@ def _silent(what: str, done: int, total: int) -> None:
     pass
 
 
-def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, progress: Progress | None = None) -> Split:
-    """Filter ``interactions`` and hold out what ``protocol`` says."""
+def make_split(
+    interactions: Interactions,
+    protocol: Choices,
+    seed: int = 0,
+    progress: Progress | None = None,
+    *,
+    catalogue: Ids | None = None,
+) -> Split:
+    """Filter ``interactions`` and hold out what ``protocol`` says.
+
+    Items are numbered in order of first appearance, or as in a ``catalogue`` that holds them all and perhaps more.
+    """
     tell = progress or _silent
     tell("filtering rows", 0, 1)
     data, filtered = filter_and_tell(
@@ -84,6 +94,9 @@ def make_split(interactions: Interactions, protocol: Choices, seed: int = 0, pro
         duplicates=protocol.duplicates,
         positive_only=True,
     )
+    if catalogue is not None:
+        numbers = codes(data.item_ids, catalogue).astype(np.int32)
+        data = replace(data, items=numbers[data.items], item_ids=catalogue)
     tell("holding out rows", 0, 1)
     order, part = parts(data, protocol, seed)
     return assemble(data, order, part, protocol, seed, tell, touched_items(interactions, data), filtered)

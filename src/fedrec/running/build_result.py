@@ -44,7 +44,7 @@ def build_result(
     """Everything worth knowing about a finished run; the trainer holds the selected round's state."""
     split, trainer, history, final = state.split, state.trainer, state.history, state.selection.final
     protocol = split.protocol
-    work = _work(history)
+    work = work_of(history)
     top = state.selection.evaluator.top(trainer.scores, 10)
     result = Result(
         **dict(state.claim.identity),
@@ -54,7 +54,7 @@ def build_result(
         rounds=history.rounds,
         selected_round=best.round,
         model_round=best.round if best.state is not None else history.rounds,
-        selected_on=_selected_on(protocol, state.claim.evaluate_every),
+        selected_on=selected_on(protocol, state.claim.evaluate_every),
         users=split.data.n_users,
         items=split.data.n_items,
         filtered=split.filtered,
@@ -65,7 +65,7 @@ def build_result(
         catalogue={"coverage@10": coverage(top, split.data.n_items), "gini@10": gini(top, split.data.n_items)},
         seconds=Seconds(total=total, per_round=work / max(1, history.rounds), **history.seconds),
         clients_per_second=history.trained_clients / work if work else None,
-        bytes=_bytes(history),
+        bytes=bytes_of(history),
         private_state_mb=trainer.private_bytes / 1e6,
         peak_memory_mb=peak_mb(device),
         device=str(device),
@@ -86,17 +86,19 @@ def build_result(
     return result.model_copy(update={"tables": method.tables(result)})
 
 
-def _selected_on(protocol: Choices, every: int) -> str:
+def selected_on(protocol: Choices, every: int) -> str:
     """What chose the round, and among which rounds."""
     kind = protocol.select_ranking + ("" if every == 1 else f", of every {every} rounds")
     return f"{protocol.select_on} {protocol.select_metric} ({kind})"
 
 
-def _work(history: History) -> float:
+def work_of(history: History) -> float:
+    """Seconds of sampling, training and aggregation."""
     return sum(history.seconds.get(name, 0.0) for name in ("sampling", "training", "aggregation"))
 
 
-def _bytes(history: History) -> Bytes:
+def bytes_of(history: History) -> Bytes:
+    """What crossed between clients and server."""
     visits = max(1, history.trained_clients)
     return Bytes(
         up_per_client_round=history.bytes_up / visits,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,11 @@ class Checkpoint:
     record: dict[str, Any]
 
 
-def save(folder: Path, rounds: int, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint of ``rounds`` finished rounds and drop all but the newest ones; a failed one leaves nothing."""
+def save(folder: Path, rounds: int, checkpoint: Checkpoint, keep: Collection[int] = ()) -> None:
+    """Write the checkpoint of ``rounds`` finished rounds and drop all but the newest ones and those to ``keep``.
+
+    A failed one leaves nothing.
+    """
     target = folder / f"{rounds:06d}"
     shutil.rmtree(target, ignore_errors=True)
     try:
@@ -51,13 +55,16 @@ def save(folder: Path, rounds: int, checkpoint: Checkpoint) -> None:
     except NotWrittenError:
         shutil.rmtree(target, ignore_errors=True)
         raise
+    kept = {f"{number:06d}" for number in keep}
     for old in _numbered(folder)[:-KEEP]:
-        shutil.rmtree(old, ignore_errors=True)
+        if old.name not in kept:
+            shutil.rmtree(old, ignore_errors=True)
 
 
-def newest(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole."""
-    return next((path for path in reversed(_numbered(folder)) if _is_whole(path)), None)
+def newest(folder: Path, at_most: int | None = None) -> Path | None:
+    """The newest checkpoint that is whole, of no more than ``at_most`` rounds."""
+    found = [path for path in _numbered(folder) if at_most is None or int(path.name) <= at_most]
+    return next((path for path in reversed(found) if _is_whole(path)), None)
 
 
 def load(path: Path) -> Checkpoint:

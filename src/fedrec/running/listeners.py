@@ -14,13 +14,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedrec.errors import ConfigError
 from fedrec.running import checkpoint
 from fedrec.running.files import append_line, write_text
 from fedrec.running.history import RoundLine
-from fedrec.running.run_state import RunState
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,18 @@ class TensorBoardLog(Listener):
         self._writer.close()
 
 
+class Saved(Protocol):
+    """What can be put into a checkpoint."""
+
+    def checkpoint(self) -> checkpoint.Checkpoint:
+        """Its state now."""
+        ...
+
+
 class CheckpointWriter(Listener):
     """Writes checkpoints into the run folder."""
 
-    def __init__(self, state: RunState, folder: Path) -> None:
+    def __init__(self, state: Saved, folder: Path) -> None:
         """``state`` is what a checkpoint holds."""
         self.state, self.folder = state, folder
 

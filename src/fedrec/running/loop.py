@@ -3,16 +3,60 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Protocol
 
 from fedrec.errors import FedrecError
-from fedrec.running.history import RoundLine
+from fedrec.federation.trainer import RoundReport
+from fedrec.running.history import History, Means, RoundLine
 from fedrec.running.interruption import interruptible
 from fedrec.running.listeners import Listener, RunStart
 from fedrec.running.options import RunOptions
-from fedrec.running.run_state import RunState
+
+
+class Rounds(Protocol):
+    """What trains in rounds."""
+
+    def round(self, number: int) -> RoundReport:
+        """Run one round; ``number`` counts from 0."""
+        ...
+
+
+class Judge(Protocol):
+    """What evaluates rounds, and remembers the best one."""
+
+    tell: Callable[[int, int], None]
+    """Told how many clients of how many have been evaluated."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the best round's model is kept."""
+        ...
+
+    def evaluate(self, done: int) -> dict[str, Means]:
+        """Evaluate the state after ``done`` rounds; what comes back may be shown."""
+        ...
+
+
+class Going(Protocol):
+    """A run between two rounds."""
+
+    @property
+    def history(self) -> History:
+        """Its past."""
+        ...
+
+    @property
+    def trainer(self) -> Rounds:
+        """What trains."""
+        ...
+
+    @property
+    def selection(self) -> Judge:
+        """What evaluates."""
+        ...
 
 
 class StoppedError(FedrecError):
@@ -23,7 +67,7 @@ class Loop:
     """Runs a trainer to the end."""
 
     def __init__(
-        self, state: RunState, options: RunOptions, rounds: int, title: str, listeners: Sequence[Listener]
+        self, state: Going, options: RunOptions, rounds: int, title: str, listeners: Sequence[Listener]
     ) -> None:
         """Without a run folder (``options.out``) there are no checkpoints."""
         self.state, self.options, self.rounds, self.title = state, options, rounds, title

@@ -1,0 +1,104 @@
+"""A site as a node of a Flower federation: one process that pulls messages, answers them, and pushes the answers.
+
+Flower's own node starts a new process per message and runs code that the server sends there. This one speaks the same
+protocol (node keys, heartbeats, chunks) and runs nothing but the installed package.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Message
+from flwr.supercore import heartbeat
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import (
+    inflate_object_from_contents,
+    pull_objects,
+    push_object_contents_from_iterable,
+)
+from flwr.supercore.run import RunNotRunningException
+from flwr.supernode import fleet_http_connection
+
+from fedrec.deploy.flower.envelope import unwrapped, wrapped  # first: it sets Flower's switches
+from fedrec.errors import FedrecError
+
+log = logging.getLogger("fedrec.site")
+
+POLL = 0.3
+"""Seconds between two looks for a message."""
+HEARTBEAT = 10
+"""Seconds between signs of life; a site that stops without a word counts as gone after two of them."""
+ACTIVATION = 90.0
+"""Seconds to wait until the server lets a site in again that had stopped without a word."""
+
+heartbeat.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
+fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
+
+
+def serve(
+    address: str, authority: Path, key: Path, answer: Callable[[bytes], bytes], connected: Callable[[int], None]
+) -> None:
+    """Answer the server's messages until the process is stopped; connections that break are made anew."""
+    private = _private_key(key)
+    end = time.monotonic() + ACTIVATION
+    while True:
+        try:
+            with fleet_http_connection.http_request_response(
+                address, False, authority.read_bytes(), (private, private.public_key())
+            ) as link:
+                connected(link[0])
+                _work(link, answer)
+            log.warning("the connection to %s has ended; making it anew", address)
+        except SystemExit:  # how Flower says that it was refused; why is in its log
+            if time.monotonic() > end:
+                raise FedrecError(
+                    f"the server at {address} does not let this site in: its key is not registered there, or its "
+                    "certificate is not the server's (the lines above say which); compare both folders."
+                ) from None
+            log.warning("not let in yet; trying again")
+        time.sleep(5)
+
+
+def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise FedrecError(f"{path} is no private key of a site ({error}); carry the site's folder here anew.") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise FedrecError(f"{path} is a key of another kind; carry the site's folder here anew.")
+    return key
+
+
+def _work(link: tuple, answer: Callable[[bytes], bytes]) -> None:  # type: ignore[type-arg]
+    _, receive, send, _, _, pull_object, push_object, confirm = link
+    while True:
+        got = receive()
+        if got is None:
+            time.sleep(POLL)
+            continue
+        start, (header, tree) = time.monotonic(), got
+        run, number = header.metadata.run_id, header.metadata.message_id
+        try:
+            wanted = [node.object_id for node in iterate_object_tree(tree)]
+            contents = pull_objects(wanted, pull_object_fn=partial(pull_object, run))
+            message = inflate_object_from_contents(number, contents)
+            message.metadata.__dict__["_message_id"] = number
+            confirm(run, number)
+            data = unwrapped(message.content) if message.has_content() else None
+            reply = Message(wrapped(answer(data if data is not None else b"")), reply_to=message)
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            objects = get_all_nested_objects(reply)
+            needed, session = send(reply, get_object_tree(reply), time.monotonic() - start)
+            push_object_contents_from_iterable(
+                ((name, objects[name].deflate()) for name in needed), push_object_fn=partial(push_object, run, session)
+            )
+        except RunNotRunningException:
+            log.info("the run has ended before this site could answer")
+        except Exception as error:
+            log.error("a message could not be received or answered: %s", error)

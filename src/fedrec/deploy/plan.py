@@ -1,0 +1,26 @@
+"""What a run of a federation is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrec.data.interactions import Ids
+from fedrec.protocol.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Options of a run that server and sites need."""
+
+    run: str
+    """Name of the run; sites keep what belongs to it under this name."""
+    catalogue: Ids
+    protocol: Protocol
+    seed: int = 0
+    split_seed: int = 0
+    deadline: float = 600.0
+    """Seconds a site has for an answer; later ones are not waited for."""
+    min_sites: int = 1
+    """Sites that must answer for a round to count."""
+    wait: float = 60.0
+    """Seconds to wait for sites to connect before a run begins."""

@@ -1,0 +1,136 @@
+"""One run of a federation, from the first round (or a checkpoint) to the result, in a run folder of the server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrec.deploy.federation import Federation
+from fedrec.deploy.judge import Best, Judge
+from fedrec.deploy.members import Member
+from fedrec.deploy.plan import Plan
+from fedrec.deploy.result import federation_result
+from fedrec.deploy.run_state import FederationState, known_members
+from fedrec.deploy.transport import Transport
+from fedrec.errors import ConfigError, FedrecError
+from fedrec.federation.arrows import Arrows
+from fedrec.federation.recommender import Recommender
+from fedrec.federation.result import Result
+from fedrec.running import checkpoint
+from fedrec.running.claim import Claim
+from fedrec.running.files import FORMAT, append_line, checksum, write_json, write_tensors
+from fedrec.running.folder import CHECKPOINTS, claim_folder, opened, tidy
+from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog
+from fedrec.running.loop import Loop
+from fedrec.running.options import RunOptions
+from fedrec.running.saved import is_finished, read_result
+from fedrec.running.saving import ITEMS, MANIFEST, RESULT, SERVER
+
+LOG = "federation.log"
+
+
+def run(
+    method: Recommender,
+    plan: Plan,
+    transport: Transport,
+    expected: list[str],
+    options: RunOptions,
+    *,
+    name: str,
+    listeners: Sequence[Listener] = (),
+    tell: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Train ``method`` with the sites that are ``expected``; ``options.out`` is the run folder."""
+    folder = options.out
+    if folder is None:
+        raise ConfigError("a federation's run needs a run folder (out), to be able to go on after an interruption.")
+    if not isinstance(method, Arrows):
+        raise ConfigError(f"{method.name} is centralised: it needs all data in one place, which a federation has not.")
+    with opened(folder, options.resume):
+        if options.resume and is_finished(folder):
+            return read_result(folder)
+        return _run(method, plan, transport, expected, options, name, folder, listeners, _teller(folder, tell))
+
+
+def _teller(folder: Path, tell: Callable[[str], None]) -> Callable[[str], None]:
+    def both(line: str) -> None:
+        append_line(folder / LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+        tell(line)
+
+    return both
+
+
+def _run(
+    method: Arrows,
+    plan: Plan,
+    transport: Transport,
+    expected: list[str],
+    options: RunOptions,
+    name: str,
+    folder: Path,
+    listeners: Sequence[Listener],
+    tell: Callable[[str], None],
+) -> Result:
+    start = time.perf_counter()
+    found = checkpoint.newest(folder / CHECKPOINTS) if options.resume else None
+    saved = None if found is None else checkpoint.load(found)
+    federation = Federation(method, plan, transport, tell)
+    federation.gather(expected, None if saved is None else known_members(saved, folder))
+    claim = _claim(method, plan, federation.members, options, name)
+    claim_folder(folder, claim, options.resume)
+    state = FederationState(claim, federation, Judge(federation))
+    if saved is not None:
+        state.restore(saved, folder)
+    if state.history.rounds > claim.rounds:
+        raise ConfigError(f"{folder} has already finished {state.history.rounds} rounds; ask for as many or more.")
+    told = [MetricsLog(folder), CheckpointWriter(state, folder), *listeners]
+    title = f"{method.name} on {name} ({plan.protocol.name})"
+    Loop(state, options, claim.rounds, title, told).run()
+    best = state.selection.conclude(state.history.rounds)
+    federation.load_state(best.state)
+    _, shown = federation.evaluate(best.round, top=True)
+    federation.finish(best.round)
+    if shown is None:
+        raise FedrecError("no site told what it recommends.")
+    wire = {"sites": {member.name: len(member.counts) for member in federation.members}}
+    result = federation_result(state, best, shown, time.perf_counter() - start, wire)
+    _save(folder, federation, best, result)
+    tidy(folder, options.keep_checkpoints)
+    return result
+
+
+def _save(folder: Path, federation: Federation, best: Best, result: Result) -> None:
+    """The server's model and the result; private state stays at the sites."""
+    server = {name: value for name, value in best.state.items() if name.startswith("server.")}
+    write_tensors(folder / SERVER, server)
+    write_json(folder / ITEMS, {"format": FORMAT, "ids": list(federation.plan.catalogue)})
+    write_json(folder / RESULT, result.model_dump(mode="json"))
+    files = {name: checksum(folder / name) for name in (SERVER, ITEMS, RESULT)}
+    write_json(folder / MANIFEST, {"format": FORMAT, "files": files})
+
+
+def _claim(method: Arrows, plan: Plan, members: list[Member], options: RunOptions, name: str) -> Claim:
+    config: dict[str, Any] = method.describe_config()
+    text = json.dumps([method.name, config, None], sort_keys=True)
+    splits = [[member.name, member.split_hash] for member in members]
+    return Claim(
+        method=method.name,
+        data=name,
+        protocol=plan.protocol.name,
+        leaks=plan.protocol.leaks,
+        leak_reasons=list(plan.protocol.leak_reasons),
+        seed=plan.seed,
+        config=config,
+        config_hash=hashlib.sha256(text.encode()).hexdigest(),
+        split_hash=hashlib.sha256(json.dumps(splits).encode()).hexdigest(),
+        split_seed=plan.split_seed,
+        protocol_options=plan.protocol,
+        source={"federation": name, "sites": [member.name for member in members]},
+        privacy=None,
+        evaluate_every=options.evaluate_every,
+        rounds=method.rounds if options.rounds is None else options.rounds,
+    )

@@ -1,0 +1,117 @@
+"""One run at a site: the clients' half of the federation for the users who live here."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedrec.deploy.message import BadMessageError, Message
+from fedrec.deploy.parts import Download, pack_uploads
+from fedrec.deploy.site_data import widened
+from fedrec.deploy.site_store import SiteStore
+from fedrec.deploy.sums import metric_sums
+from fedrec.evaluation.evaluator import Evaluation, Evaluator
+from fedrec.federation.arrows import Arrows
+from fedrec.federation.clients import Clients
+from fedrec.federation.method import Sums, Uploads
+from fedrec.federation.task import Task
+from fedrec.federation.total import Total
+from fedrec.federation.trainer import RoundReport, Setup
+from fedrec.methods import rebuild
+
+
+class SiteRun:
+    """Private state of a site's users in a run, and what they do when the server asks."""
+
+    def __init__(self, store: SiteStore, smallest: int) -> None:
+        """Open what the site keeps of a run that has been started; ``smallest`` is the smallest group that is told of."""
+        self.store, self.smallest = store, smallest
+        setup, counts = store.setup()
+        self.split, self.first = store.split(), int(setup["first"])
+        n = len(counts)
+        method = rebuild(setup["method"], setup["config"])
+        assert isinstance(method, Arrows)
+        self.method = method
+        self.task = Task(n, self.split.data.n_items, counts, setup["seed"], torch.device("cpu"))
+        own = torch.arange(self.first, self.first + self.split.data.n_users)
+        if not torch.equal(counts[own], torch.from_numpy(self.split.training.positives.counts)):
+            raise BadMessageError("its counts are not those of this site's users")
+        view = widened(self.split.training, self.first, n)
+        self.clients = Clients(self.method, view, self.task, Setup(setup["seed"]), share=own)
+        self.own, self.fresh, self.number = own, self._copy(), 0
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.clients.state().items()}
+
+    def go_to(self, number: int) -> None:
+        """Go back to the newest state of no more than ``number`` rounds."""
+        found = self.store.state(number)
+        if found is not None and found[0] == self.number:
+            return
+        self.number, state = found or (0, self.fresh)
+        self.clients.load_state(state)
+
+    def train(self, message: Message) -> Message:
+        """One round of the site's participants: a partial sum, or their uploads."""
+        number = message.integer("number")
+        chosen = message.tensor("chosen", torch.int64, None)
+        self._check(chosen)
+        self.go_to(number)
+        download, gathering, report = (
+            Download.unpack(message, self.task.n_clients),
+            self.method.gather(self.task),
+            RoundReport(),
+        )
+        losses = self.clients.train(chosen, number, download, gathering, report)
+        told = Total()
+        told.add("clients", float(len(chosen)))
+        told.add("loss", sum(float(loss.double().sum()) for _, loss in losses))
+        told.add("bytes_up", float(report.bytes_up))
+        told.add("bytes_down", float(report.bytes_down))
+        self.store.save_state(number + 1, self.clients.state(), message.fields.get("keep", []))
+        self.number = number + 1
+        fields = {"run": self.store.run, "number": number, "seconds": report.seconds}
+        tensors = {f"report.{name}": value for name, value in told.items()}
+        if isinstance(gathering, Sums):
+            tensors |= {f"total.{name}": value for name, value in gathering.total.items()}
+        else:
+            assert isinstance(gathering, Uploads)
+            fields["cohorts"], uploads = pack_uploads(gathering.uploads)
+            tensors |= uploads
+        return Message("trained", fields, tensors)
+
+    def evaluate(self, message: Message) -> Message:
+        """Rank the held-out items of the site's users; sums over them, and how often which item is in a top 10."""
+        number = message.integer("number")
+        self.go_to(number)
+        download = Download.unpack(message, self.task.n_clients)
+        groups = message.tensor("groups", torch.bool, None, len(self.own))
+        evaluator = Evaluator(self.split, logits=self.method.logits)
+        found: dict[str, Evaluation] = {}
+        for view in (None, *self.method.views):
+            scorer = partial(self._scores, download, view)
+            for part, value in evaluator.evaluate(scorer, "validation", "test").items():
+                found[part if view is None else f"{part}@{view}"] = value
+        sums = metric_sums(found, groups, self.smallest)
+        tensors = {"sums.values": sums.values, "sums.users": sums.users}
+        if message.fields.get("top"):
+            top = evaluator.top(partial(self._scores, download, None), 10)
+            tensors["sums.shown"] = torch.bincount(top[top >= 0], minlength=self.task.n_items).double()
+        return Message("evaluated", {"run": self.store.run, "number": number, "names": sums.names}, tensors)
+
+    def finish(self, message: Message) -> Message:
+        """Keep the state of the selected round and what the users download, to recommend with."""
+        number = message.integer("number")
+        self.go_to(number)
+        self.store.save_state(self.number, self.clients.state(), [self.number])
+        self.store.save_download(message.encode())
+        return Message("finished", {"run": self.store.run, "number": self.number})
+
+    def _scores(self, download: Download, view: str | None, users: Tensor) -> Tensor:
+        return self.clients.scores(users + self.first, download, view)
+
+    def _check(self, chosen: Tensor) -> None:
+        if len(chosen) and not self.first <= int(chosen.min()) <= int(chosen.max()) < self.first + len(self.own):
+            raise BadMessageError("it names clients that do not live at this site")
