@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow lint audit types coverage mutants schema reproduction bench clean
+.PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ setup: $(STAMP) ## Create .venv and install fedrec with pinned versions (does no
 
 quickstart: $(STAMP) ## Get MovieLens-100K, run the main job, print a table
 	@$(BIN)/fedrec quickstart
+
+federation: $(STAMP) ## Start a server and three sites on this machine, train with them, compare, stop them
+	@$(BIN)/fedrec federation demo
 
 test: lint types ## Run ruff, mypy (strict) and the tests
 	$(BIN)/python -m pytest

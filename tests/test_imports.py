@@ -51,3 +51,20 @@ def test_asking_for_the_version_loads_nothing_heavy() -> None:
         "print([n for n in ('torch', 'numpy', 'rich', 'typer') if n in sys.modules])"
     )
     assert in_a_new_process(program).splitlines()[1] == "[]"
+
+
+def test_only_deployment_imports_flower() -> None:
+    program = (
+        "import sys, fedrec, fedrec.api, fedrec.methods, fedrec.cli.app, fedrec.deploy.site, fedrec.deploy.run\n"
+        "print([n for n in ('flwr', 'cryptography', 'grpc') if n in sys.modules])"
+    )
+    assert in_a_new_process(program) == "[]"
+
+
+def test_flower_is_imported_with_everything_it_would_send_elsewhere_switched_off() -> None:
+    program = (
+        "import os\nos.environ['FLWR_TELEMETRY_ENABLED'] = '1'\nimport fedrec.deploy.flower.node\n"
+        "from flwr.supercore import telemetry\n"
+        "print(telemetry.FLWR_TELEMETRY_ENABLED, os.environ['FLWR_DISABLE_UPDATE_CHECK'])"
+    )
+    assert in_a_new_process(program) == "0 1"

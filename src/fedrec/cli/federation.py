@@ -11,6 +11,7 @@ from rich.table import Table
 from fedrec.cli.common import (
     DEFAULT_PROTOCOL,
     DEFAULTS,
+    DataDirOption,
     JsonOption,
     SeedOption,
     err,
@@ -183,6 +184,20 @@ def run(
         print_json(result.model_dump(mode="json"))
     else:
         print_results([result])
+
+
+@app.command("demo")
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of each method.", min=1)] = 3,
+    data: Annotated[str, typer.Option(help="Data set.")] = "ml-100k",
+    keep: Annotated[Path | None, typer.Option(help="Leave everything in this new folder.")] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Start a server and three sites on this machine, train with them, and compare with the simulation."""
+    _needs_extra()
+    from fedrec.cli.federation_demo import demo as show
+
+    show(rounds, data, keep, data_dir)
 
 
 @app.command("status")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv as pc
 
 from fedrec.data.catalogue import catalogue
-from fedrec.data.interactions import Ids
+from fedrec.data.interactions import Ids, Interactions
 from fedrec.data.loading import load
 from fedrec.errors import DataError
 
@@ -28,3 +30,16 @@ def item_ids(source: str) -> Ids:
     if not found:
         raise DataError(f"{path} lists no items.")
     return found if all(isinstance(value, int) for value in found) else tuple(map(str, found))
+
+
+def write_interactions(path: Path, data: Interactions) -> None:
+    """Interactions as a CSV file that a site can read."""
+    columns: dict[str, Any] = {
+        "user": [data.user_ids[code] for code in data.users],
+        "item": [data.item_ids[code] for code in data.items],
+    }
+    if data.ratings is not None:
+        columns["rating"] = data.ratings
+    if data.timestamps is not None:
+        columns["timestamp"] = data.timestamps
+    pc.write_csv(pa.table(columns), path)

@@ -96,7 +96,14 @@ def _run(
     federation.finish(best.round)
     if shown is None:
         raise FedrecError("no site told what it recommends.")
-    wire = {"sites": {member.name: len(member.counts) for member in federation.members}}
+    wire = {
+        member.name: {
+            "users": len(member.counts),
+            "message_bytes_sent": transport.sent.get(member.name, 0),
+            "message_bytes_received": transport.received.get(member.name, 0),
+        }
+        for member in federation.members
+    }
     result = federation_result(state, best, shown, time.perf_counter() - start, wire)
     _save(folder, federation, best, result)
     tidy(folder, options.keep_checkpoints)

@@ -32,6 +32,7 @@ from fedrec.evaluation.ranking import top_items
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.protocol.protocol import Protocol
+from fedrec.running.files import write_json
 from fedrec.running.listeners import Listener
 from fedrec.running.lock import locked
 from fedrec.running.options import RunOptions
@@ -97,7 +98,7 @@ def take_part(folder: Path, data: Path | None, columns: dict[str, str]) -> None:
     if data is not None:
         settings = settings.model_copy(update={"data": str(data.resolve()), "columns": columns})
         save(folder, settings)
-    interactions = _interactions(settings)  # so that a mistake shows now and not in a run
+    interactions = _rows(settings)  # so that a mistake shows now and not in a run
     with locked(folder):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
         for noisy in ("httpx", "flwr"):
@@ -111,19 +112,31 @@ def take_part(folder: Path, data: Path | None, columns: dict[str, str]) -> None:
             len(interactions),
         )
         del interactions
-        site = Site(folder, lambda: _interactions(settings), smallest=settings.smallest_group)
-        from fedrec.deploy.flower import node
+        site = Site(folder, lambda: _rows(settings), smallest=settings.smallest_group)
+        from fedrec.deploy.flower import home, node
+
+        home(folder)
+
+        def answer(data: bytes) -> bytes:
+            found = site.answer(data)
+            write_json(folder / "traffic.json", {"sent": node.TRAFFIC.sent, "received": node.TRAFFIC.received})
+            return found
 
         node.serve(
             settings.server,
             folder / "ca.crt",
             folder / "site.key",
-            site.answer,
+            answer,
             lambda _: log.info("connected to %s", settings.server),
         )
 
 
-def _interactions(settings: SiteSettings) -> Interactions:
+def interactions_of(folder: Path) -> Interactions:
+    """The data of the site in a folder."""
+    return _rows(site_settings(folder))
+
+
+def _rows(settings: SiteSettings) -> Interactions:
     if settings.data is None:
         raise ConfigError("this site has no data yet; name its file once with --data.")
     return read_csv(settings.data, **settings.columns)  # type: ignore[arg-type]

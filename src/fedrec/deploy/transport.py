@@ -23,6 +23,16 @@ Replies = dict[str, bytes | Missing]
 class Transport(Protocol):
     """Carries messages to sites."""
 
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes of messages that sites sent."""
+        ...
+
+    @property
+    def received(self) -> dict[str, int]:
+        """Bytes of messages that sites received and answered."""
+        ...
+
     def online(self) -> list[str]:
         """Names of the sites that can be reached now."""
         ...

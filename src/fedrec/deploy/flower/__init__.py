@@ -7,6 +7,7 @@ code is ever shipped: sites and the server run what is installed, and exchange m
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -15,3 +16,8 @@ SWITCHES = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 os.environ.update(SWITCHES)  # before Flower is imported, which reads them
+
+
+def home(folder: Path) -> None:
+    """Whatever Flower writes goes there."""
+    os.environ["FLWR_HOME"] = str(folder.resolve() / ".flwr")

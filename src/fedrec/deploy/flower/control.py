@@ -15,7 +15,6 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-import fedrec.deploy.flower  # noqa: F401 (sets Flower's switches before it is imported)
 from fedrec.errors import FedrecError
 
 APP = b"""[project]

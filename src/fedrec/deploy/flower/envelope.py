@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from fedrec.deploy.flower import SWITCHES  # noqa: F401 (sets them before Flower is imported)
-
 KIND = "query"
 """Flower's type of our messages."""
 

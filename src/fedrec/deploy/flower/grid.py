@@ -20,8 +20,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedrec.deploy.flower import home
 from fedrec.deploy.flower.control import Control
-from fedrec.deploy.flower.envelope import KIND, unwrapped, wrapped  # first: it sets Flower's switches
+from fedrec.deploy.flower.envelope import KIND, unwrapped, wrapped
 from fedrec.deploy.transport import Missing, Replies
 from fedrec.errors import FedrecError
 
@@ -37,6 +38,8 @@ class FlowerTransport:
     def __init__(self, grid: HttpGrid) -> None:
         """``grid`` is that of a run."""
         self.grid = grid
+        self.sent: dict[str, int] = {}
+        self.received: dict[str, int] = {}
 
     def _nodes(self) -> dict[str, int]:
         return {node.name: node.node_id for node in self.grid.get_nodes() if node.name}
@@ -53,15 +56,19 @@ class FlowerTransport:
                 replies[name] = Missing("it is not connected")
                 continue
             message = Message(wrapped(data), nodes[name], KIND, ttl=deadline + 60)
-            found = list(self.grid.push_messages([message]))
-            if found and found[0]:
-                waiting[found[0]] = name
+            pushed = list(self.grid.push_messages([message]))
+            if pushed and pushed[0]:
+                waiting[pushed[0]] = name
             else:
                 replies[name] = Missing("the server could not pass its message on")
         end = time.monotonic() + deadline
         while waiting and time.monotonic() < end:
             for message in self.grid.pull_messages(list(waiting)):
-                replies[waiting.pop(message.metadata.reply_to_message_id)] = _content(message)
+                name = waiting.pop(message.metadata.reply_to_message_id)
+                replies[name] = found = _content(message)
+                if isinstance(found, bytes):
+                    self.received[name] = self.received.get(name, 0) + len(requests[name])
+                    self.sent[name] = self.sent.get(name, 0) + len(found)
             if waiting:
                 time.sleep(POLL)
         for name in waiting.values():
@@ -79,6 +86,7 @@ def _content(message: Message) -> bytes | Missing:
 @contextmanager
 def connected(folder: Path, port: int) -> Iterator[FlowerTransport]:
     """A run of the link, and in the end its end; this process serves it, so no other one is started."""
+    home(folder)
     address, authority = f"127.0.0.1:{port}", (folder / "ca.crt").read_bytes()
     number = Control(folder, port).start_run()
     grid = HttpGrid(address, False, authority, token=_token(address, authority, folder / "secret", number))

@@ -6,7 +6,6 @@ Runs are started and served on this machine: requests to do so are answered on l
 from __future__ import annotations
 
 import ipaddress
-import os
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from flwr.superlink import extensions
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.middleware import Middleware
 
-import fedrec.deploy.flower  # noqa: F401 (sets Flower's switches before it is imported)
+from fedrec.deploy.flower import home
 
 Scope = MutableMapping[str, Any]
 OPEN = ("/v1/fleet",)
@@ -49,7 +48,7 @@ def _near(scope: Scope) -> bool:
 
 def serve(folder: Path, host: str, port: int) -> None:
     """Serve until the process is stopped."""
-    os.environ["FLWR_HOME"] = str(folder / ".flwr")
+    home(folder)
     extensions.get_middleware = lambda: (Middleware(LoopbackOnly),)
     words = ["--host", host, "--port", str(port), "--database", str(folder / "link.db"), "--enable-supernode-auth"]
     for option, name in (("certfile", "server.crt"), ("keyfile", "server.key"), ("ca-certfile", "ca.crt")):

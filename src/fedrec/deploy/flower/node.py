@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
@@ -25,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
 
-from fedrec.deploy.flower.envelope import unwrapped, wrapped  # first: it sets Flower's switches
+from fedrec.deploy.flower.envelope import unwrapped, wrapped
 from fedrec.errors import FedrecError
 
 log = logging.getLogger("fedrec.site")
@@ -39,6 +41,43 @@ ACTIVATION = 90.0
 
 heartbeat.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
 fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
+
+
+class Traffic:
+    """Bytes of HTTP a site has sent and received, encryption aside: messages, looks for them, signs of life."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.sent = self.received = 0
+
+    def watch(self, client: httpx.Client) -> None:
+        """Count what this client sends and receives."""
+        client.event_hooks = {"request": [self._out], "response": [self._in]}
+
+    def _out(self, request: httpx.Request) -> None:
+        self.sent += len(request.content) + _head(request.headers) + len(str(request.url)) + 16
+
+    def _in(self, response: httpx.Response) -> None:
+        self.received += int(response.headers.get("content-length", 0)) + _head(response.headers) + 17
+
+
+def _head(headers: httpx.Headers) -> int:
+    return sum(len(name) + len(value) + 4 for name, value in headers.raw)
+
+
+TRAFFIC = Traffic()
+"""Of this process."""
+
+
+class _Counted(fleet_http_connection.FleetHttpClient):  # type: ignore[misc]
+    @classmethod
+    def from_server_address(cls, *places: Any, **options: Any) -> Any:
+        made = super().from_server_address(*places, **options)
+        TRAFFIC.watch(made._client)
+        return made
+
+
+fleet_http_connection.FleetHttpClient = _Counted
 
 
 def serve(
