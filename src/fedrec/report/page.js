@@ -137,6 +137,9 @@
     }
     const points = panel.series.flatMap((one) => one.x);
     if (panel.x.log && points.length) logarithmic(xaxis, points, narrow ? 5 : 9);
+    const heights = panel.series.flatMap((one) => one.y).filter((v) => v !== null);
+    const least = Math.min(...heights), most = Math.max(...heights);
+    if (most - least < 1e-9 && !panel.y.zero && !panel.y.share) yaxis.range = [least - 0.1, most + 0.1];
     const inside = levels.map((one) => one.y[0]);
     const data = series.filter((one) => one.kind !== "level").flatMap((one) => traces(one, panel, t));
     if (inside.length) data.push({ type: "scatter", mode: "markers", x: series.find((one) => one.x.length)?.x.slice(0, 1).flatMap((v) => inside.map(() => v)) || inside, y: inside, marker: { opacity: 0 }, hoverinfo: "skip", showlegend: false });

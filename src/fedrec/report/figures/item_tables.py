@@ -22,8 +22,8 @@ def item_tables(section: Section, user: str | None) -> list[Figure]:
     if user is None and section.key == "runs":
         return []
     found = []
-    for n, row in enumerate(section.rows, 1):
-        figure = _of(row, user, n)
+    for row in section.rows:
+        figure = _of(row, user, len(found) + 1)
         if figure is not None:
             found.append(figure)
     return found

@@ -21,7 +21,7 @@ def merging_weights(section: Section) -> Figure | None:
         series = [found for row in rows if (found := _line(row)) is not None]
         if series:
             names = tuple(map(str, series[0].x))
-            x = Axis("items by popularity, in tenths", categories=names)
+            x = Axis("tenths of the items, rarest (1) to most popular", categories=names)
             panels.append(Panel(title, x, Axis("share from the server", share=True), tuple(series)))
     about = (
         "Of every row of a client's item table, the share it takes from the server (1: all, 0: the client keeps its own). "
@@ -48,8 +48,7 @@ def _line(row: Row) -> Series | None:
     means = (tally * centre).sum(1) / counts
     below = tally.cumsum(1) / counts[:, None]
     low, high = (centre[(below >= part).argmax(1)] for part in (0.25, 0.75))
-    last = len(tally)
-    names = ["1 rarest", *map(str, range(2, last)), f"{last} most popular"] if last > 1 else ["all"]
+    names = map(str, range(1, len(tally) + 1))
     lows, highs = np.minimum(low, means), np.maximum(high, means)
     told = [tuple(number(float(value)) for value in values) for values in (means, lows, highs)]
     return Series(row.name, "line", tuple(names), told[0], row.colour, told[1], told[2])
