@@ -1,12 +1,15 @@
 """What figures show, against the files of the runs."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from fedrec.api import load_run
 from fedrec.errors import ConfigError
+from fedrec.federation.mixture import Mixture
 from fedrec.report.figures import figures
 from fedrec.report.figures.item_tables import plane
 from fedrec.report.sources import read_sections
@@ -76,8 +79,6 @@ def test_merging_weights_are_means_over_items_of_like_popularity(runs):
     (found,) = drawn(runs["adapted"])["merging"].panels[0].series
     run = load_run(runs["adapted"])
     clients = np.arange(run.split.data.n_users)
-    import torch
-
     share = np.zeros((len(clients), run.split.data.n_items))
     for who, mixture in run.trainer.mixtures(torch.from_numpy(clients)):
         share[who.numpy()] = mixture.share.numpy()
@@ -142,10 +143,11 @@ def test_item_tables_are_laid_out_for_studies_that_kept_models_or_a_user(study, 
     figure = next(figure for key, figure in drawn(study).items() if key.startswith("tables-"))
     assert [panel.title for panel in figure.panels] == ["own", "from the server", "merged"]
     assert not any(key.startswith("tables-") for key in drawn(runs["adapted"]))
-    user = load_run(runs["adapted"]).split.data.user_ids[3]
-    figure = drawn(runs["adapted"], user=str(user))["tables-1"]
-    marked = figure.panels[0].series[1]
-    assert len(marked.x) == len(set(load_run(runs["adapted"]).split.training.positives[3]))
+    split = load_run(runs["adapted"]).split
+    sizes = [len(set(split.training.positives[client])) for client in range(40)]
+    client = next(n for n in range(1, 39) if sizes[n] not in (sizes[n - 1], sizes[n + 1]))
+    marked = drawn(runs["adapted"], user=str(split.data.user_ids[client]))["tables-1"].panels[0].series[1]
+    assert len(marked.x) == sizes[client]
     with pytest.raises(ConfigError, match="has no user 'nobody'"):
         drawn(runs["adapted"], user="nobody")
 
@@ -164,8 +166,6 @@ def test_every_figure_says_in_words_what_it_shows(study, runs):
 
 
 def test_clients_without_a_table_of_the_servers_are_left_out(small, tmp_path):
-    import torch
-
     import fedrec
 
     method = fedrec.create("fedem", dim=4, merge="static", rho=0.25, agg_ratio=0.2, agg="mean")
@@ -174,3 +174,27 @@ def test_clients_without_a_table_of_the_servers_are_left_out(small, tmp_path):
     assert 0 < (shares > 0).any(1).sum() < 40
     (found,) = drawn(tmp_path / "few")["merging"].panels[0].series
     assert found.y == pytest.approx([0.25] * 10)
+
+
+def test_seeds_are_averaged_over_rounds_that_all_evaluated(runs, tmp_path):
+    copy = shutil.copytree(runs["mf-1"], tmp_path / "run")
+    lines = log(copy)
+    del lines[-1]["validation"]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    copies = shutil.copytree(runs["mf-1"], tmp_path / "third")
+    assert "convergence" not in drawn(runs["mf"], copy)  # one common round is no line
+    assert series(drawn(runs["mf"], copies)["convergence"], "fedmf").x == (2, 4)
+
+
+def test_tenths_go_from_the_rarest_item_to_the_most_popular(runs, monkeypatch):
+    """Clients whose share of an item is its popularity draw a rising line."""
+    run = load_run(runs["adapted"])
+    popular = np.bincount(run.split.training.positives.values, minlength=run.split.data.n_items)
+    share = torch.from_numpy(popular / popular.max()).float().expand(40, -1)
+    table = torch.zeros(40, run.split.data.n_items, 1)
+    monkeypatch.setattr(run.trainer, "mixtures", lambda clients: iter([(clients, Mixture(table, table, share))]))
+    monkeypatch.setattr("fedrec.report.figures.merging.load_run", lambda folder: run)
+    (found,) = drawn(runs["adapted"])["merging"].panels[0].series
+    assert list(found.y) == sorted(found.y)
+    assert found.y[0] < found.y[-1]
+    assert found.y[-1] == pytest.approx(np.sort(popular)[-6:].mean() / popular.max(), abs=0.01)

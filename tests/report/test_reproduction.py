@@ -103,13 +103,15 @@ def test_a_row_is_compared_with_the_one_it_builds_on():
     assert not found["MF + EM"].holds("honest")
     assert not found["GP"].holds("honest")
     assert found["GP"].published == pytest.approx(0.1)
+    chain = study(record("A", 0.1, 0.1), record("A + B", 0.2, 0.2), record("A + B + C", 0.3, 0.3))
+    assert [(gain.label, gain.over) for gain in gains(chain)] == [("A + B", "A"), ("A + B + C", "A + B")]
     pairs = study(record("A", 0.1, 0.1), record("A + EM", 0.2, 0.2), record("B", 0.3, 0.3), record("B + EM", 0.5, 0.4))
     assert [(gain.label, gain.over) for gain in gains(pairs)] == [("A + EM", "A"), ("B + EM", "B")]
 
 
 def test_close_is_within_three_hundredths():
     rows = groups(
-        study(record("a", 0.529, 0.5), record("b", 0.471, 0.5), record("c", 0.531, 0.5), record("d", 0.469, 0.5))
+        study(record("a", 0.529, 0.5), record("b", 0.471, 0.5), record("c", 0.5302, 0.5), record("d", 0.469, 0.5))
     )
     near, compared, largest = closeness(rows["here", "paper"])
     assert (near, compared) == (2, 4)

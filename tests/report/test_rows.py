@@ -1,6 +1,7 @@
 """Which runs are a row, what it is called, and what its values are."""
 
 import json
+import shutil
 import statistics
 
 import pytest
@@ -29,8 +30,6 @@ def test_equal_settings_are_one_row_over_their_seeds(runs):
 
 
 def test_a_copy_of_a_run_is_no_seed(runs, tmp_path):
-    import shutil
-
     copy = shutil.copytree(runs["mf"], tmp_path / "again")
     found = section(runs["mf"], copy)
     assert [row.name for row in found.rows] == ["fedmf (mf)", "fedmf (again)"]
@@ -38,7 +37,16 @@ def test_a_copy_of_a_run_is_no_seed(runs, tmp_path):
 
 
 def test_the_same_folder_given_twice_counts_once(runs):
-    assert len(section(runs["mf"], runs["mf"] / ".." / "mf").rows[0].runs) == 1
+    (row,) = section(runs["mf"], runs["mf"] / ".." / "mf").rows
+    assert len(row.runs) == 1
+
+
+def test_values_of_clients_that_were_changed_by_hand_are_refused(runs, tmp_path):
+    copy = shutil.copytree(runs["mf"], tmp_path / "run")
+    content = (copy / "per_client.safetensors").read_bytes()
+    (copy / "per_client.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FedrecError, match="is not as it was written"):
+        _ = section(copy).rows[0].runs[0].per_client
 
 
 def test_rows_are_told_apart_by_what_differs(runs):
@@ -95,8 +103,6 @@ def test_what_is_no_run_is_said(tmp_path):
 
 
 def test_a_damaged_log_of_rounds_is_said(runs, tmp_path):
-    import shutil
-
     copy = shutil.copytree(runs["mf"], tmp_path / "run")
     for damage in ("{", json.dumps({"round": "x"})):
         (copy / "metrics.jsonl").write_text(damage)
