@@ -21,7 +21,7 @@ def item_tables(section: Section, user: str | None) -> list[Figure]:
     """One figure per row whose clients merge; of a study that kept its models, or of a user that was asked for."""
     if user is None and section.key == "runs":
         return []
-    found = []
+    found: list[Figure] = []
     for row in section.rows:
         figure = _of(row, user, len(found) + 1)
         if figure is not None:
