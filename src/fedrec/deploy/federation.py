@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedrec.deploy.checks import Checker
+from fedrec.deploy.checks import Checked, Checker
 from fedrec.deploy.members import Member, joined, members_of, opened
 from fedrec.deploy.message import BadMessageError, Message, text_tensor
 from fedrec.deploy.parts import pack_download
@@ -130,49 +130,47 @@ class Federation:
         report = RoundReport()
         chosen = self.server.participants(number)
         with timed(report, "training", self.device):
-            gathering, told = self.method.gather(self.task), torch.zeros(2, dtype=torch.float64)
+            gathering, loss = self.method.gather(self.task), 0.0
             sound = self._trained(chosen, number, shown)
         with timed(report, "aggregation", self.device):
-            for name, reply in sound.items():
+            for name, answer in sound.items():
+                answer.add_to(gathering)
+                loss += answer.report["loss"]
+                report.clients += int(answer.report["clients"])
+                report.bytes_up += int(answer.report["bytes_up"])
+                report.bytes_down += int(answer.report["bytes_down"])
                 who = self._own(name, chosen)
-                sums = self.checker.take(reply, gathering)
-                told += torch.stack([sums["loss"], sums["clients"]])
-                report.bytes_up += int(sums["bytes_up"])
-                report.bytes_down += int(sums["bytes_down"])
                 nothing = torch.zeros(len(who), dtype=torch.int64)
                 self.ledger.note(who, number, sent=nothing, received=nothing, uploaded=True)
             self.server.step(gathering, number)
-        report.clients = int(told[1])
-        report.loss = float(told[0] / told[1]) if told[1] else float("nan")
+        report.loss = loss / report.clients if report.clients else float("nan")
         return report
 
     def _own(self, name: str, chosen: Tensor) -> Tensor:
         member = next(member for member in self.members if member.name == name)
         return chosen[(chosen >= member.first) & (chosen < member.first + len(member.counts))]
 
-    def _trained(self, chosen: Tensor, number: int, shown: int) -> dict[str, Message]:
+    def _trained(self, chosen: Tensor, number: int, shown: int) -> dict[str, Checked]:
         """The answers that can be used; where there are too few, all are asked again."""
         for attempt in range(ATTEMPTS):
-            requests = {}
-            for member in self.members:
-                if len(who := self._own(member.name, chosen)):
-                    blocks, tensors = pack_download(self.server, who)
-                    fields = {"run": self.plan.run, "number": number, "blocks": blocks, "keep": sorted(self.keep)}
-                    requests[member.name] = Message("train", fields, tensors | {"chosen": who})
-            sound = {}
+            requests = self._training(chosen, number)
+            sound: dict[str, Checked] = {}
+            refused: dict[str, str] = {}
             for name, data in self._ask(requests).items():
                 try:
-                    sound[name] = opened(data, "trained", run=self.plan.run, number=number)
-                    self.checker.check(sound[name], self._own(name, chosen), self.server)
+                    reply = opened(data, "trained", run=self.plan.run, number=number)
+                    sound[name] = self.checker.check(reply, self._own(name, chosen), self.server, chosen)
                 except BadMessageError as error:
-                    sound.pop(name, None)
-                    self.tell(f"round {shown + 1}: going on without site {name}: {error}")
-            for name, why in self.checker.outliers(sound).items():
-                del sound[name]
+                    refused[name] = str(error)
+            refused |= self.checker.outliers(sound)
+            for name, why in refused.items():
+                sound.pop(name, None)
                 self.tell(f"round {shown + 1}: going on without site {name}: {why}")
             if len(sound) >= min(self.plan.min_sites, len(requests)):
-                self.checker.accept(sound)
+                self.checker.last = sound
                 return sound
+            if not sound and all(why == "its loss is not finite" for why in refused.values()):
+                raise FedrecError(f"training diverged in round {shown + 1} at every site; {self.method.when_diverged}.")
             self.tell(
                 f"round {shown + 1}: {len(sound)} of {len(requests)} sites answered, and {self.plan.min_sites} are needed"
                 + ("; asking again" if attempt + 1 < ATTEMPTS else "")
@@ -180,6 +178,16 @@ class Federation:
         raise FedrecError(
             f"round {shown + 1} failed {ATTEMPTS} times: too few sites answered; see that they run, then resume the run."
         )
+
+    def _training(self, chosen: Tensor, number: int) -> dict[str, Message]:
+        """What the sites that have participants are asked."""
+        requests = {}
+        for member in self.members:
+            if len(who := self._own(member.name, chosen)):
+                blocks, tensors = pack_download(self.server, who)
+                fields = {"run": self.plan.run, "number": number, "blocks": blocks, "keep": sorted(self.keep)}
+                requests[member.name] = Message("train", fields, tensors | {"chosen": who})
+        return requests
 
     def evaluate(self, done: int, *, top: bool = False) -> tuple[MetricSums, Tensor | None]:
         """Sums of metrics over the users of all sites after ``done`` rounds, and how often which item is in a top 10."""
