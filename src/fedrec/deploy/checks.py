@@ -117,7 +117,7 @@ def rehearsal(method: Arrows, task: Task, server: Server, number: int, chosen: T
     counts = np.zeros(task.n_clients, np.int64)
     counts[picked.numpy()] = 1
     items = Ragged(np.append(0, counts.cumsum()), np.zeros(len(picked), np.int32))
-    view = TrainingView(task.n_clients, task.n_items, items, items)
+    view = TrainingView(task.n_clients, task.n_items, items, items, items)
     clients, gathering = Clients(method, view, task, Setup(task.seed), share=picked), method.gather(task)
     clients.train(picked, number, server, gathering, RoundReport())
     return gathering

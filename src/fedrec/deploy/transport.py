@@ -48,8 +48,8 @@ class Local:
     def __init__(self, sites: Mapping[str, Site]) -> None:
         """By name."""
         self.sites = dict(sites)
-        self.sent: dict[str, int] = dict.fromkeys(sites, 0)
-        self.received: dict[str, int] = dict.fromkeys(sites, 0)
+        self.sent: dict[str, int] = {}
+        self.received: dict[str, int] = {}
 
     def online(self) -> list[str]:
         """All of them."""
@@ -62,8 +62,8 @@ class Local:
         for name, request in requests.items():
             found = replies[name]
             if isinstance(found, bytes):
-                self.received[name] += len(request)
-                self.sent[name] += len(found)
+                self.received[name] = self.received.get(name, 0) + len(request)
+                self.sent[name] = self.sent.get(name, 0) + len(found)
         return replies
 
     def _ask(self, request: tuple[str, bytes]) -> bytes | Missing:
