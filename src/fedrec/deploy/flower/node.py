@@ -28,6 +28,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
 
 from fedrec.deploy.flower.envelope import unwrapped, wrapped
+from fedrec.deploy.flower.greeting import greet
 from fedrec.errors import FedrecError
 
 log = logging.getLogger("fedrec.site")
@@ -36,9 +37,22 @@ POLL = 0.3
 """Seconds between two looks for a message."""
 HEARTBEAT = 10
 """Seconds between signs of life; a site that stops without a word counts as gone after two of them."""
-ACTIVATION = 90.0
+ACTIVATION = 45.0
 """Seconds to wait until the server lets a site in again that had stopped without a word."""
 
+RETRY = 3.0
+"""Seconds between two attempts to be let in."""
+
+
+class RefusedError(Exception):
+    """The server does not let a site in; the text is Flower's reason."""
+
+
+def _refused(code: int, message: str = "", **details: Any) -> None:
+    raise RefusedError(" ".join(message.replace("Failed to initialize the connection to the SuperLink.", "").split()))
+
+
+fleet_http_connection.flwr_exit = _refused
 heartbeat.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
 fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
 
@@ -87,21 +101,24 @@ def serve(
     private = _private_key(key)
     end = time.monotonic() + ACTIVATION
     while True:
+        greet(address, authority)
         try:
             with fleet_http_connection.http_request_response(
                 address, False, authority.read_bytes(), (private, private.public_key())
             ) as link:
+                end = time.monotonic() + ACTIVATION
                 connected(link[0])
                 _work(link, answer)
             log.warning("the connection to %s has ended; making it anew", address)
-        except SystemExit:  # how Flower says that it was refused; why is in its log
+        except RefusedError as error:
+            # The same answer to a key nobody knows, and to a site whose former process may still be there.
             if time.monotonic() > end:
                 raise FedrecError(
-                    f"the server at {address} does not let this site in: its key is not registered there, or its "
-                    "certificate is not the server's (the lines above say which); compare both folders."
+                    f"the server at {address} does not let this site in ({error}): it does not know the key in {key}, or the "
+                    "site runs a second time elsewhere; carry the site's folder here anew, or stop the other one."
                 ) from None
-            log.warning("not let in yet; trying again")
-        time.sleep(5)
+            log.warning("not let in (%s); trying for another %.0f s", error, end - time.monotonic())
+        time.sleep(RETRY)
 
 
 def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:

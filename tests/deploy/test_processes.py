@@ -1,0 +1,233 @@
+"""A server and three sites as processes on loopback, with TLS and node keys: runs, faults, and who is not let in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from safetensors.torch import load_file
+from sites_at_hand import NAMES, PROTOCOL, sites_of, thirds
+
+from fedrec.deploy.folders import server_settings
+from fedrec.deploy.items import write_interactions
+from fedrec.deploy.plan import Plan
+from fedrec.deploy.processes import processes
+from fedrec.deploy.provision import provision
+from fedrec.deploy.run import run
+from fedrec.deploy.service import connected_sites, recommend, run_at, runs_of
+from fedrec.deploy.transport import Local
+from fedrec.errors import FedrecError
+from fedrec.methods import create
+from fedrec.running.listeners import Listener
+from fedrec.running.options import RunOptions
+
+pytest.importorskip("flwr")
+FAST = {"dim": 4, "lr": 0.05, "epochs": 2}
+READY = 150.0
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def federation(demo, tmp_path_factory):
+    """Provisioned, started, stopped in the end."""
+    folder = tmp_path_factory.mktemp("federation") / "it"
+    provision(folder, list(NAMES), items=demo.item_ids, name="demo", port=free_port())
+    with processes(folder / "logs") as running:
+        running.start("server", "federation", "server", str(folder / "server"))
+        for name, part in zip(NAMES, thirds(demo), strict=True):
+            write_interactions(folder / f"{name}.csv", part)
+            start_site(running, folder, name, "--data", str(folder / f"{name}.csv"))
+        running.wait_for("server", "serving", READY)
+        for name in NAMES:
+            running.wait_for(name, "connected to", READY)
+        yield folder, running
+
+
+def start_site(running, folder, name, *words):
+    running.start(name, "federation", "site", str(folder / "sites" / name), *words)
+
+
+def train(folder, name, rounds=2, *, tell=print, listeners=(), deadline=120.0, min_sites=1, **options):
+    out = folder / "server" / "runs" / name
+    chosen = RunOptions(rounds=rounds, out=out, checkpoint_every=1, **options)
+    return run_at(
+        folder / "server", create("fedmf", FAST), PROTOCOL, chosen, deadline=deadline, min_sites=min_sites, wait=60.0,
+        tell=tell, listeners=listeners,
+    )  # fmt: skip
+
+
+class AfterRound(Listener):
+    """Does something once a round has ended."""
+
+    def __init__(self, number, what):
+        self.number, self.what = number, what
+
+    def round(self, line):
+        if line["round"] == self.number:
+            self.what()
+
+
+def lines_of(folder, name):
+    path = folder / "server" / "runs" / name / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_over_flower_is_the_run_in_one_process(federation, demo, tmp_path):
+    folder, _ = federation
+    found = train(folder, "plain")
+    here = Local(sites_of(demo, tmp_path / "sites"))
+    plan = Plan("run", demo.item_ids, PROTOCOL, wait=0)
+    options = RunOptions(rounds=2, out=tmp_path / "run", checkpoint_every=1)
+    alone = run(create("fedmf", FAST), plan, here, list(NAMES), options, name="demo")
+    assert found.test.full["ndcg@10"] == pytest.approx(alone.test.full["ndcg@10"], abs=4e-3)
+    one, two = (
+        load_file(place / "model" / "server.safetensors")["server.items"]
+        for place in (folder / "server" / "runs" / "plain", tmp_path / "run")
+    )
+    assert (one - two).abs().max() < 1e-4 * two.abs().max()
+    wire = found.diagnostics["federation"]
+    assert set(wire) == set(NAMES)
+    for name in NAMES:
+        sent = json.loads((folder / "sites" / name / "traffic.json").read_text())["sent"]
+        assert wire[name]["message_bytes_sent"] < sent < wire[name]["message_bytes_sent"] + 400_000
+    assert [state for _, state in connected_sites(folder / "server")] == ["online"] * 3
+    assert {"run": "plain", "method": "fedmf", "rounds": 2, "done": 2, "ended": True} in runs_of(folder / "server")
+
+
+def test_private_state_stays_at_sites_and_recommends_there(federation, demo):
+    folder, _ = federation
+    user = str(thirds(demo)[1].user_ids[0])
+    assert len(recommend(folder / "sites" / "north", user, 5)) == 5
+    with pytest.raises(FedrecError, match="does not take part"):
+        recommend(folder / "sites" / "east", user, 5)
+    names = {path.name for path in (folder / "server").rglob("*.safetensors")}
+    assert names == {"server.safetensors"}
+    held = b"".join(path.read_bytes() for path in (folder / "server").rglob("*") if path.is_file())
+    assert not re.search(rb"\b%s\b" % user.encode(), held)
+
+
+def test_a_site_killed_within_a_round_comes_back_with_its_state(federation):
+    folder, running = federation
+    told: list[str] = []
+
+    def kill_and_restart():
+        running.kill("west", signal.SIGKILL)
+        start_site(running, folder, "west")
+
+    result = train(folder, "killed", 4, tell=told.append, deadline=12.0, listeners=[AfterRound(1, kill_and_restart)])
+    assert result.rounds == 4
+    assert any(re.match(r"round 2: going on without site west: ", line) for line in told)
+    running.wait_for("west", "connected to", READY, times=2)
+    told.clear()
+    again = train(folder, "killed-again", 2, tell=told.append, deadline=60.0)
+    assert again.users == 500
+    assert not [line for line in told if "without" in line]
+
+
+def test_a_slow_site_is_not_waited_for_beyond_the_deadline(federation):
+    folder, running = federation
+    told: list[str] = []
+    pause = lambda: running.running["north"].send_signal(signal.SIGSTOP)  # noqa: E731
+    start = time.monotonic()
+    try:
+        result = train(folder, "slow", 2, tell=told.append, deadline=6.0, listeners=[AfterRound(1, pause)])
+    finally:
+        running.running["north"].send_signal(signal.SIGCONT)
+    assert time.monotonic() - start < 90
+    assert result.rounds == 2
+    assert any(line.startswith("round 2: going on without site north: ") for line in told)
+    assert lines_of(folder, "slow")[1]["bytes_up"] < 0.8 * lines_of(folder, "slow")[0]["bytes_up"]
+
+
+def test_who_is_not_let_in(federation, tmp_path):
+    folder, running = federation
+    stranger = tmp_path / "stranger"
+    provision(tmp_path / "other", ["east"], port=server_settings(folder / "server").port)
+    shutil.copytree(folder / "sites" / "east", stranger)
+    shutil.copy(tmp_path / "other" / "sites" / "east" / "site.key", stranger / "site.key")
+    (stranger / "lock").unlink(missing_ok=True)
+    running.start("wrong-key", "federation", "site", str(stranger))
+    spoof = tmp_path / "spoof"
+    shutil.copytree(stranger, spoof)
+    (spoof / "lock").unlink(missing_ok=True)
+    shutil.copy(tmp_path / "other" / "sites" / "east" / "ca.crt", spoof / "ca.crt")
+    running.start("wrong-authority", "federation", "site", str(spoof))
+    nokey = tmp_path / "nokey"
+    shutil.copytree(stranger, nokey)
+    (nokey / "lock").unlink(missing_ok=True)
+    (nokey / "site.key").unlink()
+    running.start("no-key", "federation", "site", str(nokey))
+    second = subprocess.Popen(
+        [sys.executable, "-m", "fedrec", "federation", "server", str(folder / "server")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        for name in ("wrong-key", "wrong-authority", "no-key"):
+            assert running.running.pop(name).wait(READY) == 2
+        assert second.wait(READY) == 2
+        words = second.communicate()[0]
+    finally:
+        second.kill()
+    assert "does not let this site in" in running.log("wrong-key")
+    assert "is not this federation's, or its certificate is no longer valid" in running.log("wrong-authority")
+    assert "is no private key of a site" in running.log("no-key")
+    assert "cannot be listened on (Address already in use)" in words
+    for log in (words, *(running.log(name) for name in ("wrong-key", "wrong-authority", "no-key"))):
+        assert "Traceback" not in log
+
+
+def test_an_expired_certificate_is_refused_by_sites(tmp_path):
+    from fedrec.deploy.certificates import authority, server_certificate
+    from fedrec.deploy.flower.greeting import greet
+
+    issuer = authority("x", 30)
+    old = server_certificate(issuer, ["127.0.0.1"], 0)
+    for name, content in (("ca", issuer.certificate), ("crt", old.certificate), ("key", old.key)):
+        (tmp_path / name).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        plain.settimeout(30)
+
+        def answer():
+            with pytest.raises(ssl.SSLError), context.wrap_socket(plain.accept()[0], server_side=True):
+                pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(FedrecError, match="certificate has expired"):
+            greet(f"127.0.0.1:{plain.getsockname()[1]}", tmp_path / "ca")
+        thread.join(30)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_comes_back_and_the_run_goes_on(federation):
+    folder, running = federation
+    whole = train(folder, "uncut", 4)
+
+    def kill():
+        running.kill("server", signal.SIGKILL)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, "cut", 4, listeners=[AfterRound(2, kill)])
+    running.start("server", "federation", "server", str(folder / "server"))
+    running.wait_for("server", "serving", READY, times=2)
+    again = train(folder, "cut", 4, resume=True, min_sites=3)
+    assert len(lines_of(folder, "cut")) == 4
+    assert again.test.full["ndcg@10"] == pytest.approx(whole.test.full["ndcg@10"], abs=4e-3)
+    assert again.selected_round == whole.selected_round
