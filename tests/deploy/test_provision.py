@@ -18,7 +18,7 @@ from fedrec.deploy.folders import catalogue, save, server_settings, site_setting
 from fedrec.deploy.items import item_ids
 from fedrec.deploy.provision import provision
 from fedrec.deploy.service import _check_certificate, _check_port
-from fedrec.errors import ConfigError, DataError
+from fedrec.errors import ConfigError, DataError, FedrecError
 
 
 def test_folders_hold_what_belongs_there_and_no_more(tmp_path):
@@ -202,3 +202,18 @@ def test_settings_changed_by_hand_are_read_with_care(tmp_path):
     save(folder, server_settings(folder).model_copy(update={"port": 70000}))
     with pytest.raises(ConfigError, match=r"federation.json: port: .*65535"):
         server_settings(folder)
+
+
+def test_a_site_that_sends_sums_only_refuses_the_rest(demo, tmp_path):
+    told: list[str] = []
+    for name, options in (("fedem", {"agg": "both"}), ("fedmf", {"participation": 0.05}), ("fedmf", {})):
+        sites = sites_of(demo, tmp_path / str(len(told)) / "sites", sums_only=True, smallest=60)
+        arguments = {"sites": sites, "rounds": 1, "tell": told.append}
+        folder = tmp_path / str(len(told))
+        if options:
+            with pytest.raises(FedrecError, match="too few sites answered"):
+                train(demo, folder, name, {"dim": 4, "epochs": 1} | options, **arguments)
+        else:
+            assert train(demo, folder, name, {"dim": 4, "epochs": 1}, **arguments).rounds == 1
+    assert any("this site sends sums only, and the server of fedem needs every upload" in line for line in told)
+    assert any("users would tell of each of them; 60 are needed" in line for line in told)

@@ -57,6 +57,9 @@ def new(
     smallest_group: Annotated[
         int, typer.Option(help="Metrics over fewer users than these never leave a site.", min=1)
     ] = 10,
+    sums_only: Annotated[
+        bool, typer.Option("--sums-only", help="Sites run only methods whose server needs sums, over enough users.")
+    ] = False,
 ) -> None:
     """Make keys, certificates and a folder for the server and for each site."""
     _needs_extra()
@@ -79,6 +82,7 @@ def new(
         listen=listen,
         days=days,
         smallest_group=smallest_group,
+        sums_only=sums_only,
     )
     err.print(f"made {folder}: read {folder / 'README.md'}", highlight=False, soft_wrap=True)
 

@@ -38,6 +38,8 @@ class SiteSettings(Settings):
     """Host and port of the server."""
     smallest_group: int = Field(10, ge=1)
     """Metrics of fewer users than these never leave the site."""
+    sums_only: bool = False
+    """Only methods whose server needs sums, and only sums over at least ``smallest_group`` users, run here."""
     data: str | None = None
     """File with the site's interactions."""
     columns: dict[str, str] = Field(default_factory=dict)

@@ -27,6 +27,7 @@ def provision(
     listen: str | None = None,
     days: int = DAYS,
     smallest_group: int = 10,
+    sums_only: bool = False,
 ) -> None:
     """Make everything a federation needs; the folders of the sites are to be carried to them."""
     check_name("federation", name)
@@ -55,7 +56,9 @@ def provision(
         _write(place / "site.key", key.private, secret=True)
         _write(place / "ca.crt", issuer.certificate)
         _write(server / "keys" / f"{site}.pub", key.public)
-        about = SiteSettings(federation=name, name=site, server=f"{host}:{port}", smallest_group=smallest_group)
+        about = SiteSettings(
+            federation=name, name=site, server=f"{host}:{port}", smallest_group=smallest_group, sums_only=sums_only
+        )
         save(place, about)
         _texts(place, guides.site(about))
     _texts(folder, guides.whole(settings))

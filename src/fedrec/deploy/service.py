@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
 import socket
 import sys
 import threading
@@ -32,7 +33,7 @@ from fedrec.evaluation.ranking import top_items
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.protocol.protocol import Protocol
-from fedrec.running.files import write_json
+from fedrec.running.files import NotWrittenError, write_json
 from fedrec.running.listeners import Listener
 from fedrec.running.lock import locked
 from fedrec.running.options import RunOptions
@@ -112,14 +113,17 @@ def take_part(folder: Path, data: Path | None, columns: dict[str, str]) -> None:
             len(interactions),
         )
         del interactions
-        site = Site(folder, lambda: _rows(settings), smallest=settings.smallest_group)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the server hears of the end
+        only, smallest = settings.sums_only, settings.smallest_group
+        site = Site(folder, lambda: _rows(settings), smallest=smallest, sums_only=only)
         from fedrec.deploy.flower import home, node
 
         home(folder)
 
         def answer(data: bytes) -> bytes:
             found = site.answer(data)
-            write_json(folder / "traffic.json", {"sent": node.TRAFFIC.sent, "received": node.TRAFFIC.received})
+            with suppress(NotWrittenError):  # a full disk is told of where it matters
+                write_json(folder / "traffic.json", {"sent": node.TRAFFIC.sent, "received": node.TRAFFIC.received})
             return found
 
         node.serve(

@@ -27,9 +27,11 @@ SMALLEST_GROUP = 10
 class Site:
     """Answers the server's messages; whatever goes wrong is told in one sentence, and details stay here."""
 
-    def __init__(self, folder: Path, read: Callable[[], Interactions], *, smallest: int = SMALLEST_GROUP) -> None:
+    def __init__(
+        self, folder: Path, read: Callable[[], Interactions], *, smallest: int = SMALLEST_GROUP, sums_only: bool = False
+    ) -> None:
         """``read`` gives the site's interactions, once per run."""
-        self.folder, self.read, self.smallest = folder, read, smallest
+        self.folder, self.read, self.smallest, self.sums_only = folder, read, smallest, sums_only
         self._open: SiteRun | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -61,7 +63,7 @@ class Site:
 
     def _run(self, store: SiteStore) -> SiteRun:
         if self._open is None or self._open.store.folder != store.folder:
-            self._open = SiteRun(store, self.smallest)
+            self._open = SiteRun(store, self.smallest, sums_only=self.sums_only)
         return self._open
 
     def _join(self, message: Message, store: SiteStore) -> Message:

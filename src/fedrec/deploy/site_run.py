@@ -12,10 +12,11 @@ from fedrec.deploy.parts import Download, pack_uploads
 from fedrec.deploy.site_data import widened
 from fedrec.deploy.site_store import SiteStore
 from fedrec.deploy.sums import metric_sums
+from fedrec.errors import ConfigError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.clients import Clients
-from fedrec.federation.method import Sums, Uploads
+from fedrec.federation.method import EachMethod, Sums, Uploads
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
@@ -25,14 +26,19 @@ from fedrec.methods import rebuild
 class SiteRun:
     """Private state of a site's users in a run, and what they do when the server asks."""
 
-    def __init__(self, store: SiteStore, smallest: int) -> None:
-        """Open what the site keeps of a run that has been started; ``smallest`` is the smallest group that is told of."""
-        self.store, self.smallest = store, smallest
+    def __init__(self, store: SiteStore, smallest: int, *, sums_only: bool = False) -> None:
+        """Open what the site keeps of a run that has been started; ``smallest`` is the smallest group that is told of.
+
+        A site that sends ``sums_only`` refuses methods whose server needs every upload, and sums over a smaller group.
+        """
+        self.store, self.smallest, self.sums_only = store, smallest, sums_only
         setup, counts = store.setup()
         self.split, self.first = store.split(), int(setup["first"])
         n = len(counts)
         method = rebuild(setup["method"], setup["config"])
         assert isinstance(method, Arrows)
+        if sums_only and isinstance(method, EachMethod):
+            raise ConfigError(f"this site sends sums only, and the server of {method.name} needs every upload")
         self.method = method
         self.task = Task(n, self.split.data.n_items, counts, setup["seed"], torch.device("cpu"))
         own = torch.arange(self.first, self.first + self.split.data.n_users)
@@ -115,3 +121,7 @@ class SiteRun:
     def _check(self, chosen: Tensor) -> None:
         if len(chosen) and not self.first <= int(chosen.min()) <= int(chosen.max()) < self.first + len(self.own):
             raise BadMessageError("it names clients that do not live at this site")
+        if self.sums_only and len(torch.unique(chosen)) < self.smallest:
+            raise BadMessageError(
+                f"a sum over {len(torch.unique(chosen))} users would tell of each of them; {self.smallest} are needed"
+            )
