@@ -1,0 +1,131 @@
+"""A party's side of one round: what it sends, and what it refuses to answer.
+
+It answers each of the server's three messages once. Of every other party it opens one share, never both, and as more than
+half of the parties must answer, no server can collect both secrets of a party that is honest, even if it lies about who
+is alive (unless parties help it; then a threshold t among n withstands up to 2t - n - 1 of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from fedrec.errors import ConfigError
+from fedrec.secure.errors import MessageError
+from fedrec.secure.keys import KEY, SEED, KeyPair, fresh_seed, require, seal, split, unseal
+from fedrec.secure.messages import SERVER, Kind, Message
+from fedrec.secure.purposes import commitment, envelope, mask_sign, own_mask, pair_mask
+from fedrec.secure.ring import RingVector
+from fedrec.secure.terms import Terms
+
+Shares = dict[int, bytes]
+
+
+class Participant:
+    """One party in one round. For another round, or another try, make another."""
+
+    def __init__(self, terms: Terms, party: int, total: Mapping[str, Tensor], *, among: int = 2) -> None:
+        """Write down this party's numbers, whose bounds are checked here; ``among`` is the fewest it lets itself be summed with."""
+        require()
+        if not 0 <= party < len(terms.parties):
+            raise ConfigError(f"there is no party {party} among {len(terms.parties)}")
+        if terms.threshold < among:
+            raise ConfigError(f"a sum of {terms.threshold} parties may be told, and this one wants {among} at least")
+        self.terms, self.party = terms, party
+        self._vector: RingVector | None = RingVector.encode(terms, total)
+        self._seeds = {"mask": fresh_seed(), "own": fresh_seed()}
+        self._sealing = KeyPair(fresh_seed(), terms.digest)
+        self._masking = KeyPair(self._seeds["mask"], terms.digest)
+        self._due: Kind | None = Kind.KEYS
+        self._roster: Shares = {}
+        self._shares: dict[int, tuple[bytes, bytes]] = {}
+
+    def keys(self) -> bytes:
+        """The first message, sent once."""
+        if self._due is not Kind.KEYS:
+            raise MessageError("the keys of this round were sent already")
+        self._due = Kind.ROSTER
+        self._own_record = (
+            self._sealing.public + self._masking.public + commitment(self.terms, self._seeds["own"], self.party)
+        )
+        return self._message(Kind.KEYS, {self.party: self._own_record})
+
+    def answer(self, data: bytes) -> bytes:
+        """The reply to the server's next message; one that is refused changes nothing."""
+        due = self._due
+        if due is None or due is Kind.KEYS:
+            raise MessageError("no message is due: this round is over, or has not begun, for this party")
+        message = Message.decode(data, self.terms, due)
+        if message.sender != SERVER:
+            raise MessageError("it is not the server's")
+        if len(message.records) + (due is Kind.ENVELOPES) < self.terms.threshold:
+            raise MessageError(f"its {due.word} name fewer parties than the threshold of {self.terms.threshold}")
+        if due is Kind.ROSTER:
+            return self._share(message.records)
+        if due is Kind.ENVELOPES:
+            return self._mask(message.records)
+        return self._open(set(message.records))
+
+    def _share(self, roster: Shares) -> bytes:
+        """Split both secrets, and seal a share of each for every other party."""
+        if roster.get(self.party) != self._own_record:
+            raise MessageError("its roster does not hold the keys of this party")
+        publics = [record[start : start + KEY] for record in roster.values() for start in (0, KEY)]
+        if len(set(publics)) < len(publics):
+            raise MessageError("a key is in its roster twice")
+        n, threshold = len(self.terms.parties), self.terms.threshold
+        split_mask, split_own = (split(self._seeds[name], threshold, n) for name in ("mask", "own"))
+        try:
+            sealed = {
+                other: seal(
+                    envelope(self.terms, self._sealing, record[:KEY], self.party, other),
+                    split_mask[other] + split_own[other],
+                )
+                for other, record in roster.items()
+                if other != self.party
+            }
+            self._mask_keys = {
+                other: pair_mask(self.terms, self._masking, roster[other][KEY : 2 * KEY], self.party, other)
+                for other in sealed
+            }
+        except ValueError:
+            raise MessageError("a key in its roster is none") from None
+        self._shares[self.party] = split_mask[self.party], split_own[self.party]
+        self._roster, self._due = roster, Kind.ENVELOPES
+        return self._message(Kind.SHARES, sealed)
+
+    def _mask(self, envelopes: Shares) -> bytes:
+        """Take the shares of others, and send the numbers with a mask for each of them and one of its own."""
+        if self.party in envelopes or not set(envelopes) <= set(self._roster):
+            raise MessageError("its envelopes are of parties that are not in the roster")
+        opened: dict[int, tuple[bytes, bytes]] = {}
+        for other, sealed in envelopes.items():
+            key = envelope(self.terms, self._sealing, self._roster[other][:KEY], other, self.party)
+            try:
+                both = unseal(key, sealed)
+            except ValueError:
+                raise MessageError(f"the envelope of {self.terms.parties[other]} does not open") from None
+            opened[other] = both[:SEED], both[SEED:]
+        assert self._vector is not None
+        vector, self._vector = self._vector, None
+        for other in opened:
+            vector.mask(self._mask_keys[other], mask_sign(self.party, other))
+        vector.mask(own_mask(self.terms, self._seeds["own"], self.party), 1)
+        self._shares |= opened
+        self._seeds, self._mask_keys, self._due = {}, {}, Kind.ALIVE
+        return Message(Kind.MASKED, self.party, block=vector.data).encode(self.terms)
+
+    def _open(self, alive: set[int]) -> bytes:
+        """One share of every party: of its own mask if it is alive, else of its key for masks with others."""
+        if not alive <= set(self._shares):
+            raise MessageError("it calls parties alive that sent no shares")
+        if self.party not in alive:
+            raise MessageError("it does not call this party alive, so nothing is opened for it")
+        shares, self._shares, self._due = self._shares, {}, None
+        return self._message(
+            Kind.OPENED, {other: own if other in alive else mask for other, (mask, own) in shares.items()}
+        )
+
+    def _message(self, kind: Kind, records: Shares) -> bytes:
+        return Message(kind, self.party, records).encode(self.terms)
