@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +17,8 @@ from fedrec.federation.search import Options, Range, derived
 from fedrec.methods import create, names
 from fedrec.protocol import PRESETS
 from fedrec.protocol.sealed import sealed
+from fedrec.running import files, saving
+from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
 from fedrec.studies import tuning
 from fedrec.studies.trials import TrialRecord, suggest
@@ -159,12 +163,44 @@ def test_a_folder_is_for_one_search(done):
 
 
 def test_settings_may_be_fixed_and_trials_may_fail(tmp_path, monkeypatch):
-    space = {"lr": Range(1e29, 1e30, log=True), "optimizer": Options(("sgd",))}
-    monkeypatch.setattr(create("fedmf").Config, "space", space)
+    monkeypatch.setattr(create("fedmf").Config, "space", {"init_std": Range(0.01, 1.0, log=True)})
+    fixed = {"dim": 4, "lr": 1e30, "optimizer": "sgd"}
     with pytest.raises(FedrecError, match=r"none of the 2 trials came to an end; the first says: .*lower lr"):
-        tune("fedmf", trials=2, settings={"dim": 4}, out=tmp_path, **QUIET)
+        tune("fedmf", trials=2, settings=fixed, out=tmp_path, **QUIET)
     with pytest.raises(ConfigError, match="no settings to search"):
         tune("popularity", out=tmp_path, **QUIET)
+
+
+def test_the_first_trial_is_what_the_method_has_also_where_that_is_outside_of_what_is_searched(tmp_path, monkeypatch):
+    space = {"lr": Range(1e29, 1e30, log=True), "optimizer": Options(("sgd",))}
+    monkeypatch.setattr(create("fedmf").Config, "space", space)
+    result = tune("fedmf", trials=2, settings={"dim": 4}, out=tmp_path, **QUIET)
+    usual = create("fedmf", protocol="honest", data="demo").describe_config()
+    assert result.trials[0].settings == {name: usual[name] for name in space}
+    assert [trial.state for trial in result.trials] == ["finished", "failed"]
+    assert result.best.number == 0
+
+
+def test_what_no_settings_can_mend_is_no_trial(tmp_path, monkeypatch):
+    log = tmp_path / "tune-fedmf-demo-honest-0" / "trials.jsonl"
+    for options in ({"device": "nowhere"}, {"threads": 10**6}, {"evaluate_every": 0}):
+        with pytest.raises(ConfigError):
+            tune("fedmf", trials=1, out=tmp_path, **QUIET | options)
+        assert not log.exists()
+    whole, full = files.write_tensors, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def no_room(path, tensors):
+        with files.writing(path):
+            raise full
+
+    monkeypatch.setattr(saving, "write_tensors", no_room)
+    with pytest.raises(FedrecError, match="No space left on device"):
+        tune("fedmf", trials=1, out=tmp_path, **QUIET)
+    assert not log.exists()
+    monkeypatch.setattr(saving, "write_tensors", whole)
+    with locked(log.parent / "trials" / "0000"), pytest.raises(FedrecError, match="is in use by"):
+        tune("fedmf", trials=1, out=tmp_path, **QUIET)
+    assert tune("fedmf", trials=1, out=tmp_path, **QUIET).trials[0].state == "finished"
 
 
 def test_what_is_suggested_depends_on_the_trials_and_the_seed_alone():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedrec.errors import ConfigError, FedrecError
+from fedrec.errors import ConfigError
 from fedrec.running import checkpoint
 from fedrec.running.claim import Claim, check_same, parse_claim, read_claim, write_claim
 from fedrec.running.files import NotWrittenError, read_object, reason
@@ -84,4 +84,4 @@ def _explained(folder: Path) -> Iterator[None]:
             left = "there is no checkpoint yet: resume the run once there is room, and it begins with round 1"
         else:
             left = "train again once there is room, or choose another run folder"
-        raise FedrecError(f"{error}; {left}.") from None
+        raise NotWrittenError(f"{error}; {left}.") from None

@@ -67,8 +67,8 @@ def suggest(space: Space, trials: Sequence[TrialRecord], seed: int) -> dict[str,
     sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for trial in trials:
-        if trial.settings.keys() != forms.keys():  # the first one, where a usual value lies outside the space
-            continue
+        if not all(wanted.holds(trial.settings.get(name)) for name, wanted in space.items()):
+            continue  # the first one, where a usual value lies outside the space
         study.add_trial(
             optuna.trial.create_trial(
                 params=trial.settings,

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from fedrec import api
+from fedrec.compute.device import resolve_device
 from fedrec.data.loading import load_any
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.search import Space
 from fedrec.methods import create
 from fedrec.protocol import Split, preset
 from fedrec.protocol.sealed import sealed
-from fedrec.running.files import read_object, write_json, write_text
+from fedrec.running.files import NotWrittenError, read_object, write_json, write_text
 from fedrec.running.folder import holds_run
-from fedrec.running.lock import locked
+from fedrec.running.lock import InUseError, locked
 from fedrec.running.loop import StoppedError
+from fedrec.running.options import RunOptions
 from fedrec.running.saved import is_finished, read_result
 from fedrec.screen import Screen
 from fedrec.studies.collect import validation_value
@@ -101,6 +103,8 @@ def tune(
         raise ConfigError(f"{method} has no settings to search that are not given.")
     if trials < 1:
         raise ConfigError(f"tuning needs at least 1 trial, not {trials}.")
+    resolve_device(device)  # a mistake here would be the end of every trial
+    RunOptions(rounds=rounds, evaluate_every=evaluate_every, threads=threads)
     interactions, source = load_any(data, data_dir)
     split = sealed(preset(protocol).split(interactions, seed))
     count = made.rounds if rounds is None or made.rounds == 1 else rounds
@@ -115,8 +119,8 @@ def tune(
         if known:
             console.print(f"{len(known)} trials were made before.")
         while len(known) < trials:
-            now = {name: base[name] for name, wanted in space.items() if wanted.holds(base.get(name))}
-            trial = search.run(len(known), suggest(space, known, seed) if known or len(now) < len(space) else now)
+            usual = {name: base[name] for name in space}
+            trial = search.run(len(known), suggest(space, known, seed) if known else usual)
             add_trial(folder / "trials.jsonl", trial)
             known.append(trial)
             console.print(_line(trial, trials, known), soft_wrap=True)
@@ -161,6 +165,8 @@ class _Search:
             result = read_result(place)
         except StoppedError:
             raise FedrecError(f"interrupted in trial {number}; the same command goes on there.") from None
+        except (InUseError, NotWrittenError):  # says nothing of the settings, so it is no trial
+            raise
         except FedrecError as error:
             return TrialRecord(
                 number=number, settings=settings, state="failed", value=None, selected_round=None, seconds=None,
