@@ -108,3 +108,19 @@ def test_tensorboard_that_is_not_there_is_a_sentence(capsys, tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     words = ("train", "popularity", "--data", "demo", "--tensorboard", "--out", str(tmp_path / "run"))
     assert "pip install" in refused(capsys, *words, *QUIET)
+
+
+def test_options_of_a_configuration_count_for_the_split_too_and_the_command_line_wins(capsys, tmp_path):
+    (tmp_path / "c.toml").write_text(
+        '[run]\nseed = 3\nrounds = 1\nevaluate_every = 2\nprogress = false\n[settings]\nmerge = "static"\n'
+    )
+    words = ("train", "fedmf", "--data", "demo", "--config", str(tmp_path / "c.toml"), "--json", "--device", "cpu")
+    code, out, said = run(capsys, *words)
+    found = strict(out)
+    assert (code, said) == (0, "")
+    assert (found["seed"], found["split_seed"], found["config"]["merge"]) == (3, 3, "static")
+    assert found["split_hash"] == fedrec.HONEST.split(fedrec.load("demo"), 3).hash
+    found = strict(run(capsys, *words, "--seed", "4", "--merge", "replace")[1])
+    assert (found["seed"], found["split_seed"], found["config"]["merge"]) == (4, 4, "replace")
+    (tmp_path / "c.toml").write_text("[run]\nrounds = 1\nevaluate_every = 2\n")
+    assert "--evaluate-every 2 looks at some" in run(capsys, *words, "--protocol", "paper")[2]

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import fedrec
-from fedrec.errors import ConfigError
+from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import significance
 from fedrec.federation.result import FlatMetrics
 from fedrec.running.saved import read_result, read_values
 from fedrec.running.saving import WITHOUT_MODEL, save_result
+from fedrec.studies import comparing
 from fedrec.studies.comparing import compare
 from fedrec.studies.runner import reproduce
 from fedrec.studies.study import Row, parse
@@ -103,9 +104,10 @@ def test_the_reference_is_the_best_on_validation_whatever_test_says(done, tmp_pa
     assert not (tmp_path / "out" / "cells").exists()
 
 
-def test_runs_that_cannot_be_compared_are_refused(done, tmp_path, paper):
-    out, _ = done
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, paper):
     fedrec.train("popularity", paper, rounds=1, out=tmp_path / "other", progress=False)
+    seventh = fedrec.HONEST.split(fedrec.load("demo"), 7)
+    fedrec.train("popularity", seventh, rounds=1, out=tmp_path / "seventh", progress=False)
     wrong = [
         (["fedmf"], {}, "two methods or more"),
         (["fedmf", "popularity"], {"settings": {"popularty": {}}}, "did you mean 'popularity'"),
@@ -113,6 +115,8 @@ def test_runs_that_cannot_be_compared_are_refused(done, tmp_path, paper):
         (["fedmf", "populrity"], {}, "did you mean 'popularity'"),
         (["fedmf", "fedmf"], {}, "two rows are called 'fedmf'"),
         (["fedmf", str(tmp_path / "other")], {}, "is a run on demo under 'paper'"),
+        (["fedmf", str(tmp_path / "seventh")], {}, "split of seed 7, and seeds 0 to 0 are compared; compare 8 seeds"),
+        (["fedmf", "popularity"], {"data": "dem0"}, "did you mean 'demo'"),
         (
             ["popularity", "slow=fedmf"],
             {"metric": "full mrr", "settings": SETTINGS},
@@ -121,7 +125,31 @@ def test_runs_that_cannot_be_compared_are_refused(done, tmp_path, paper):
     ]
     for methods, options, words in wrong:
         with pytest.raises(ConfigError, match=words):
-            compare(methods, seeds=1, out=out, **QUIET, **options)
+            compare(methods, seeds=1, out=tmp_path / "out", **QUIET | options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_on_a_file_of_ones_own_stands_for_a_method(demo, tmp_path):
+    rows = zip(demo.users.tolist(), demo.items.tolist(), demo.timestamps.tolist(), strict=True)
+    file = tmp_path / "mine.csv"
+    file.write_text("user,item,timestamp\n" + "".join(f"{u},{i},{t}\n" for u, i, t in rows))
+    fedrec.train(
+        "popularity", fedrec.HONEST.split(fedrec.read_csv(file), 0), source={"path": str(file)}, rounds=1,
+        out=tmp_path / "run", progress=False,
+    )  # fmt: skip
+    result = compare(["random", str(tmp_path / "run")], seeds=1, out=tmp_path, **QUIET | {"data": str(file)})
+    assert [(row.label, row.data) for row in result.rows] == [("random", str(file)), ("run", str(file))]
+    assert len(result.tests) == 1
+
+
+def test_where_no_test_can_be_made_the_table_is_kept(tmp_path, monkeypatch):
+    def none(*rows):
+        raise DataError("no split in common")
+
+    monkeypatch.setattr(comparing, "_tests", none)
+    with pytest.raises(DataError):
+        compare(["popularity", "random"], seeds=1, out=tmp_path, **QUIET)
+    assert "popularity" in (tmp_path / "compare-popularity-random" / "table.md").read_text()
 
 
 def test_a_row_may_bring_privacy(tmp_path):

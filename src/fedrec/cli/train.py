@@ -151,6 +151,7 @@ def train_command(
         }
         | {name: value for name, value in file.run.items() if not given(context, name)}
     )
+    quiet = not run_options.progress
     if split_file is not None:
         if protocol is not None:
             raise ConfigError(
@@ -161,25 +162,26 @@ def train_command(
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
         chosen = read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, protocol_set or [])
-    options = file.settings | parse_settings(settings or [])
-    if merge is not None and options.get("merge", merge) != merge:
-        raise ConfigError(f"--merge {merge} and --set merge={options['merge']} contradict each other; leave one out.")
-    made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data, merge=merge)
+    said = parse_settings(settings or [])
+    if merge is not None and said.get("merge", merge) != merge:
+        raise ConfigError(f"--merge {merge} and --set merge={said['merge']} contradict each other; leave one out.")
+    options = file.settings | ({} if merge is None else {"merge": merge}) | said
+    made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data)
     named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
     interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name is not None})
     if split_file is not None:
-        split = given_split(interactions, split_file, chosen, seed)
+        split = given_split(interactions, split_file, chosen, run_options.seed)
         tell_filtered(split, quiet)
         source["split_file"] = str(Path(split_file).resolve())
     else:
-        split = split_data(chosen, interactions, seed, quiet)
+        split = split_data(chosen, interactions, run_options.seed, quiet)
     if chosen.leaks and not quiet:
         reasons = "; ".join(chosen.leak_reasons)
         err.print(f"protocol '{chosen.name}' leaks: {reasons}.", style="yellow", soft_wrap=True)
     for caution in made.cautions(split.data.n_items) if not quiet else []:
         err.print(f"{made.name}: {caution}", style="yellow", soft_wrap=True, highlight=False)
-    if chosen.select_on == "test" and evaluate_every > 1 and not quiet:
-        words = f"'{chosen.name}' reports the best of all rounds on test; --evaluate-every {evaluate_every} looks at some of them only"
+    if chosen.select_on == "test" and (every := run_options.evaluate_every) > 1 and not quiet:
+        words = f"'{chosen.name}' reports the best of all rounds on test; --evaluate-every {every} looks at some of them only"
         err.print(f"{words}, which lowers what is reported.", style="yellow", soft_wrap=True)
     run = train(made, split, run_options, source=source)
     if as_json:

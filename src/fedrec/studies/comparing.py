@@ -67,12 +67,12 @@ def compare(
         raise ConfigError("a comparison needs two methods or more; add another one.")
     tested = metric or (f"{chosen.select_ranking} " * (chosen.select_ranking == "full") + chosen.select_metric)
     _check_metric(tested, chosen)
-    from_folders = [_of_folder(label, folder, names, chosen) for label, folder in folders.items()]
+    from_folders = [_of_folder(label, folder, names, chosen, seeds) for label, folder in folders.items()]
     methods_only = [row for row in rows if row.label not in folders]
     for row in methods_only:  # a mistake in one is better known before the others have run
         create(row.method, row.settings, protocol=protocol, data=names[0], merge=row.merge)
     study = _study(rows, names, chosen, seeds, evaluate_every, tested)
-    wanted = wanted_part(study, (), (), None, rounds)
+    wanted = wanted_part(study, names, (), None, rounds)
     grid, failures, whole = run_grid(
         study.model_copy(update={"rows": tuple(methods_only)}), wanted, Where(device, jobs, threads, data_dir), Path(out),
         progress=progress,
@@ -81,7 +81,13 @@ def compare(
     grid.sort(key=lambda row: labels.index(row.label))
     folder = Path(out) / study.name
     result = collect(study, wanted, grid, failures, folder)
-    tests = [test for name in names for test in _tests([r for r in grid if r.data == name], tested, reference, chosen)]
+    try:
+        tests = [
+            test for name in names for test in _tests([r for r in grid if r.data == name], tested, reference, chosen)
+        ]
+    except DataError:
+        write(result, folder)  # what was run is not lost
+        raise
     result = result.model_copy(update={"kind": "comparison", "tests": tests})
     write(result, folder)
     if not whole:
@@ -130,19 +136,27 @@ def _study(
     )  # fmt: skip
 
 
-def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: Protocol) -> GridRow:
+def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: Protocol, seeds: int) -> GridRow:
     """The row of a run that was made before."""
     result = read_result(folder)
-    if result.data not in data or result.protocol_options != protocol:
+    place = next((name for name in data if name == result.data or _same_file(result, name)), None)
+    if place is None or result.protocol_options != protocol:
         raise ConfigError(
             f"{folder} is a run on {result.data} under '{result.protocol}', which is not what is compared; "
             "name its data set and protocol, or leave it out."
         )
-    cell = Cell(
-        method=result.method, data=result.data, protocol=protocol.name, seed=result.split_seed, rounds=result.rounds
-    )
+    if result.split_seed >= seeds:
+        raise ConfigError(
+            f"{folder} is a run on the split of seed {result.split_seed}, and seeds 0 to {seeds - 1} are compared; compare "
+            f"{result.split_seed + 1} seeds, or leave it out."
+        )
+    cell = Cell(method=result.method, data=place, protocol=protocol.name, seed=result.split_seed, rounds=result.rounds)
     known = Planned(cell, label, folder, result.rounds, result.config_hash, result.split_hash)
-    return GridRow(Row(label=label, method=result.method), label, result.data, protocol.name, {}, [({}, [known])])
+    return GridRow(Row(label=label, method=result.method), label, place, protocol.name, {}, [({}, [known])])
+
+
+def _same_file(result: Result, name: str) -> bool:
+    return "path" in result.source and Path(result.source["path"]) == Path(name).resolve()
 
 
 def _tests(rows: Sequence[GridRow], metric: str, reference: str | None, protocol: Protocol) -> list[TestRecord]:
@@ -159,7 +173,7 @@ def _tests(rows: Sequence[GridRow], metric: str, reference: str | None, protocol
         seeds = [seed for seed in found[reference] if seed in found[label]]
         same = [s for s in seeds if found[label][s][1].split_hash == found[reference][s][1].split_hash]
         if not same:
-            raise DataError(f"{label} and {reference} have no split in common; run both with the same seeds.")
+            raise DataError(f"{label} and {reference} have no split in common; run both on the same data and seeds.")
         both = [_users([found[name][seed][0] for seed in same], metric) for name in (label, reference)]
         known = ~np.isnan(both[0]) & ~np.isnan(both[1])
         pairs.append((both[0][known], both[1][known]))
