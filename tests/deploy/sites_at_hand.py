@@ -40,7 +40,7 @@ def plan_of(data, name="run", **changes):
 def train(data, folder, method, options, *, sites=None, transport=None, rounds=3, tell=None, plan=None, **more):
     """Run a federation of three sites in this process."""
     transport = transport or Local(sites or sites_of(data, folder / "sites"))
-    chosen = RunOptions(rounds=rounds, out=folder / "run", checkpoint_every=1, **more)
+    chosen = RunOptions(rounds=rounds, out=folder / "run", **({"checkpoint_every": 1} | more))
     return run(
         create(method, options), plan or plan_of(data), transport, list(NAMES), chosen, name="demo", tell=tell or print
     )

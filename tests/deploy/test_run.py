@@ -48,6 +48,15 @@ def test_a_run_that_is_killed_goes_on_to_the_same_result(demo, tmp_path, stops):
         assert (value == two[name]).all(), name
 
 
+def test_a_run_goes_on_from_a_checkpoint_that_is_several_rounds_old(demo, tmp_path):
+    """Sites go back to the private state of that round, and what they did later is void."""
+    whole = train(demo, tmp_path / "whole", "fedmf", FAST, rounds=8)
+    sites = sites_of(demo, tmp_path / "cut" / "sites")
+    with pytest.raises(KeyboardInterrupt):  # before round 7 is evaluated
+        train(demo, tmp_path / "cut", "fedmf", FAST, transport=Gone(sites, stops=16), rounds=8, checkpoint_every=4)
+    assert train(demo, tmp_path / "cut", "fedmf", FAST, sites=sites, rounds=8, resume=True).test == whole.test
+
+
 def test_a_finished_run_is_only_read_again(demo, tmp_path):
     sites = sites_of(demo, tmp_path / "sites")
     first = train(demo, tmp_path, "fedmf", FAST, sites=sites, rounds=1)
