@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from fedrec.secure.identity import identities
 from fedrec.secure.messages import Kind
 from fedrec.secure.participant import Participant
 from fedrec.secure.server import Server
@@ -13,11 +14,24 @@ from fedrec.secure.terms import Terms, propose
 class Round:
     """Parties with one array, and a server; messages of one step after the other."""
 
-    def __init__(self, values: list[torch.Tensor], *, threshold: int | None = None, bound: float = 8.0, round: int = 0):
+    def __init__(
+        self,
+        values: list[torch.Tensor],
+        *,
+        threshold: int | None = None,
+        bound: float = 8.0,
+        round: int = 0,
+        signed: bool = False,
+    ):
         names = [f"site {letter}" for letter in "abcdefgh"[: len(values)]]
-        self.terms: Terms = propose({"x": values[0]}, names, {"x": bound}, threshold=threshold, round=round)
-        self.parties = [Participant(self.terms, party, {"x": value}) for party, value in enumerate(values)]
-        self.server = Server(self.terms)
+        self.terms: Terms = propose(
+            {"x": values[0]}, names, {"x": bound}, threshold=threshold, round=round, signed=signed
+        )
+        who = identities(len(values)) if signed else [None] * len(values)
+        self.parties = [
+            Participant(self.terms, party, {"x": value}, identity=who[party]) for party, value in enumerate(values)
+        ]
+        self.server = Server(self.terms, who[0].known if who[0] else None)
         self.inbox: dict[int, bytes] = {}
 
     def answers(self) -> dict[int, bytes]:

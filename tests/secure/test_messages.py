@@ -50,10 +50,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("kind", PARTY_SENDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*PARTY_SENDS, Kind.CONFIRM], ids=lambda kind: kind.name)
 def test_the_server_refuses_and_the_round_goes_on(kind, name) -> None:
     change, sentence = BAD[name]
-    round = a_round().until(kind)
+    round = a_round(signed=kind is Kind.CONFIRM).until(kind)
     answers = round.answers()
     for party, message in answers.items():
         with pytest.raises(MessageError, match=f"^site {'abc'[party]}: refused a message: .*({sentence})"):
@@ -246,7 +246,7 @@ def test_any_bytes_are_a_message_or_a_sentence(kind, data) -> None:
     except MessageError:
         return
     assert set(message.records) <= {0, 1, 2}
-    assert all(len(record) == kind.width for record in message.records.values())
+    assert all(len(record) == kind.width(terms) for record in message.records.values())
 
 
 def a_terms() -> Terms:

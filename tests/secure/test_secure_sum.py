@@ -47,22 +47,24 @@ def in_the_ring(found, given, terms) -> None:
 def rounds(draw):
     parties = draw(st.integers(2, 6))
     threshold = draw(st.integers(parties // 2 + 1, parties))
-    silent = draw(st.dictionaries(st.integers(0, parties - 1), st.sampled_from(sorted(STEPS)), max_size=parties))
-    return parties, threshold, silent
+    signed = draw(st.booleans())
+    steps = st.sampled_from([step for step in STEPS if signed or step != "confirm"])
+    return parties, threshold, signed, draw(st.dictionaries(st.integers(0, parties - 1), steps, max_size=parties))
 
 
 @settings(max_examples=60, deadline=None)
 @given(rounds(), st.sampled_from([32, 64]))
 def test_any_dropouts_give_the_exact_sum_or_a_refusal(case, ring) -> None:
-    parties, threshold, silent = case
-    data = totals(parties)
+    parties, threshold, signed, silent = case
+    data, options = totals(parties), {"threshold": threshold, "ring": ring, "signed": signed}
     if parties - len(silent) < threshold:
         with pytest.raises(RoundError, match=f"{threshold} are needed; nothing of any of them is known"):
-            secure_sum(data, silent, threshold=threshold, ring=ring)
+            secure_sum(data, silent, **options)
         return
-    found = secure_sum(data, silent, threshold=threshold, ring=ring)
+    found = secure_sum(data, silent, **options)
     # Who sent masked numbers is in the sum, even if it was not heard of again.
-    assert set(found.parties) == {party for party in range(parties) if silent.get(party, "opened") == "opened"}
+    late = {"confirm", "opened"}
+    assert set(found.parties) == {party for party in range(parties) if silent.get(party, "opened") in late}
     exact = in_the_ring(found.parties, data, found.terms)
     for name, value in exact.items():
         assert torch.equal(found.total[name], value), name

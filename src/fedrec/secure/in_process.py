@@ -13,13 +13,14 @@ from torch import Tensor
 
 from fedrec.errors import ConfigError
 from fedrec.federation.total import Total
+from fedrec.secure.identity import identities
 from fedrec.secure.messages import Kind
 from fedrec.secure.participant import Participant
 from fedrec.secure.server import Server
 from fedrec.secure.terms import Terms, propose
 
-Step = Literal["keys", "shares", "masked", "opened"]
-STEPS: dict[str, Kind] = {"keys": Kind.KEYS, "shares": Kind.SHARES, "masked": Kind.MASKED, "opened": Kind.OPENED}
+Step = Literal["keys", "shares", "masked", "confirm", "opened"]
+STEPS = {kind.name.lower(): kind for kind in (Kind.KEYS, Kind.SHARES, Kind.MASKED, Kind.CONFIRM, Kind.OPENED)}
 
 
 @dataclass
@@ -50,6 +51,7 @@ def secure_sum(
     bounds: Mapping[str, float] | None = None,
     threshold: int | None = None,
     ring: Literal[32, 64] = 64,
+    signed: bool = False,
 ) -> SecureSum:
     """The sum of totals, one per party, as a secure aggregation gives it.
 
@@ -61,18 +63,20 @@ def secure_sum(
         like |= {name: value for name, value in total.items() if name not in like}
     names = [f"party {party}" for party in range(len(totals))]
     bounds = {name: _bound(name, totals) for name in like} if bounds is None else bounds
-    terms = propose(like, names, bounds, threshold=threshold, ring=ring)
+    terms = propose(like, names, bounds, threshold=threshold, ring=ring, signed=signed)
     silent: dict[int, Kind] = {}
     for party, step in (dropouts or {}).items():
-        if party not in range(len(totals)) or step not in STEPS:
-            raise ConfigError(f"party {party} cannot fall silent at '{step}'; steps are {', '.join(STEPS)}")
+        steps = [name for name in STEPS if signed or name != "confirm"]
+        if party not in range(len(totals)) or step not in steps:
+            raise ConfigError(f"party {party} cannot fall silent at '{step}'; steps are {', '.join(steps)}")
         silent[party] = STEPS[step]
     return run(terms, totals, silent)
 
 
 def run(terms: Terms, totals: Sequence[Mapping[str, Tensor]], silent: Mapping[int, Kind]) -> SecureSum:
     """One round under these terms."""
-    server, cost = Server(terms), Cost()
+    who = identities(len(totals)) if terms.signed else None
+    server, cost = Server(terms, who[0].known if who else None), Cost()
     participants: dict[int, Participant] = {}
     inbox = dict.fromkeys(range(len(totals)), b"")
     while server.due is not None:
@@ -81,7 +85,7 @@ def run(terms: Terms, totals: Sequence[Mapping[str, Tensor]], silent: Mapping[in
                 continue
             started = time.process_time()
             if party not in participants:
-                participants[party] = Participant(terms, party, totals[party])
+                participants[party] = Participant(terms, party, totals[party], identity=who[party] if who else None)
             answer = participants[party].answer(message) if message else participants[party].keys()
             sent = time.process_time()
             server.receive(party, answer)

@@ -1,4 +1,4 @@
-"""The cryptography: X25519 key agreement, HKDF-SHA256, ChaCha20 streams, sealed envelopes, and Shamir's shares.
+"""The cryptography: X25519 key agreement, HKDF-SHA256, ChaCha20 streams, sealed envelopes, Ed25519 signatures and Shamir's shares.
 
 All of it is that of two libraries (extra ``deploy``), which are loaded when they are first used. Secrets are seeds of 16
 bytes, the 128 bits of security that X25519 has, because this is what Shamir's shares over GF(2^128) hold. Every key is
@@ -17,6 +17,8 @@ SEED = 16
 """Bytes of a secret that is shared, and of a share."""
 KEY = 32
 """Bytes of every other key."""
+SIGNATURE = 64
+"""Bytes."""
 SEAL = 16
 """Bytes that an envelope is longer than what is in it."""
 
@@ -93,6 +95,33 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
         raise ValueError("it does not open") from None
+
+
+def signing_key() -> tuple[bytes, bytes]:
+    """A fresh Ed25519 key and its public key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    private = Ed25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
+
+
+def sign(private: bytes, content: bytes) -> bytes:
+    """The Ed25519 signature."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(private).sign(content)
+
+
+def verify(public: bytes, signature: bytes, content: bytes) -> bool:
+    """Whether the owner of a public key signed this."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def split(secret: bytes, threshold: int, parties: int) -> list[bytes]:

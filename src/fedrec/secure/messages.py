@@ -4,14 +4,16 @@
     checksum 16 bytes | body
 
 Nothing in a message says how long it may be: the terms do, and what is longer is refused before it is read. Kinds in the
-order of a round, with who sends them:
+order of a round, with who sends them; signatures are left out, and those two kinds, where the terms are without:
 
-    KEYS      party    its two public keys and the commitment to its own mask
+    KEYS      party    its two public keys and the commitment to its own mask, signed
     ROSTER    server   those of everybody who is there
     SHARES    party    a sealed envelope for every other party: a share of each of its two secrets
     ENVELOPES server   those that are for this party
     MASKED    party    its masked numbers
     ALIVE     server   who sent some
+    CONFIRM   party    its signature of this list
+    CONFIRMED server   everybody's
     OPENED    party    of every party one share: of its own mask if it is alive, of its key for masks if it is not
 """
 
@@ -24,7 +26,7 @@ from enum import Enum
 from itertools import pairwise
 
 from fedrec.secure.errors import MessageError
-from fedrec.secure.keys import KEY, SEAL, SEED
+from fedrec.secure.keys import KEY, SEAL, SEED, SIGNATURE
 from fedrec.secure.ring import size
 from fedrec.secure.terms import Terms
 
@@ -46,20 +48,27 @@ class Kind(Enum):
     MASKED = 5, 0
     ALIVE = 6, 0
     OPENED = 7, SEED
+    CONFIRM = 8, SIGNATURE
+    CONFIRMED = 9, SIGNATURE
 
-    @property
-    def width(self) -> int:
+    def width(self, terms: Terms) -> int:
         """Bytes of a record."""
-        return self.value[1]
+        keys = self in (Kind.KEYS, Kind.ROSTER)
+        return self.value[1] + (SIGNATURE if keys and terms.signed else 0)
 
     @property
     def word(self) -> str:
         """What it is called in a sentence."""
-        return {Kind.KEYS: "keys", Kind.ROSTER: "roster", Kind.SHARES: "shares", Kind.ENVELOPES: "envelopes"}.get(
-            self, {Kind.MASKED: "masked numbers", Kind.ALIVE: "list of who is alive"}.get(self, "opened shares")
-        )
+        return WORDS.get(self, self.name.lower())
 
 
+WORDS = {
+    Kind.MASKED: "masked numbers",
+    Kind.ALIVE: "list of who is alive",
+    Kind.OPENED: "opened shares",
+    Kind.CONFIRM: "signatures",
+    Kind.CONFIRMED: "signatures of others",
+}
 BY_NUMBER = {kind.value[0]: kind for kind in Kind}
 
 
@@ -104,24 +113,24 @@ class Message:
             if length != size(terms):
                 raise MessageError(f"{length:,} bytes of masked numbers instead of {size(terms):,}")
             return Message(kind, sender, block=body)
-        return Message(kind, sender, _records(kind, body, len(terms.parties)))
+        return Message(kind, sender, _records(kind, body, terms))
 
 
-def _records(kind: Kind, body: memoryview, parties: int) -> dict[int, bytes]:
-    step = 2 + kind.width
+def _records(kind: Kind, body: memoryview, terms: Terms) -> dict[int, bytes]:
+    step = 2 + kind.width(terms)
     if len(body) % step:
         raise MessageError(f"its {kind.word} are cut short")
     numbers = [struct.unpack_from("<H", body, first)[0] for first in range(0, len(body), step)]
     if any(later <= earlier for earlier, later in pairwise(numbers)):
         raise MessageError(f"its {kind.word} name a party twice, or in disorder")
-    if numbers and numbers[-1] >= parties:
+    if numbers and numbers[-1] >= len(terms.parties):
         raise MessageError(f"its {kind.word} name a party that does not exist")
     return {number: bytes(body[i * step + 2 : (i + 1) * step]) for i, number in enumerate(numbers)}
 
 
 def largest(terms: Terms, kind: Kind) -> int:
     """Most bytes that a message of this kind can have."""
-    body = size(terms) if kind is Kind.MASKED else len(terms.parties) * (2 + kind.width)
+    body = size(terms) if kind is Kind.MASKED else len(terms.parties) * (2 + kind.width(terms))
     return HEADER.size + CHECKSUM + body
 
 

@@ -6,24 +6,29 @@ than the threshold, at any step, and the round is given up: what was collected i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedrec.federation.total import Total
 from fedrec.secure.errors import MessageError, RoundError
+from fedrec.secure.identity import alive_signed, keys_signed
 from fedrec.secure.keys import KEY, KeyPair, combine, fresh_seed, require
 from fedrec.secure.messages import SERVER, Kind, Message
 from fedrec.secure.purposes import commitment, mask_sign, own_mask, pair_mask
 from fedrec.secure.ring import RingVector
 from fedrec.secure.terms import Terms
 
-NEXT = {Kind.KEYS: Kind.SHARES, Kind.SHARES: Kind.MASKED, Kind.MASKED: Kind.OPENED, Kind.OPENED: None}
+STEPS = (Kind.KEYS, Kind.SHARES, Kind.MASKED, Kind.CONFIRM, Kind.OPENED)
 
 
 class Server:
     """One round. For another, or another try, make another with new terms."""
 
-    def __init__(self, terms: Terms) -> None:
-        """Nobody has sent anything yet."""
+    def __init__(self, terms: Terms, known: Sequence[bytes] | None = None) -> None:
+        """Nobody has sent anything yet; with the ``known`` identities of parties it checks their signatures, too."""
         require()
         self.terms = terms
+        self._known = known if terms.signed else None
+        self._steps = [kind for kind in STEPS if terms.signed or kind is not Kind.CONFIRM]
         self.due: Kind | None = Kind.KEYS
         """What parties send now; none when the round is over."""
         self._expected = set(range(len(terms.parties)))
@@ -60,25 +65,35 @@ class Server:
         elif set(message.records) != self._whom(party):
             raise MessageError(f"its {self.due.word} are not those of the parties that they should be of")
         elif self.due is Kind.KEYS:
-            self._new_keys(message.records[party])
+            self._new_keys(party, message.records[party])
+        elif self.due is Kind.CONFIRM:
+            self._signature(party, message.records[party])
         self._got[party] = message.records
 
     def _whom(self, party: int) -> set[int]:
         """Parties that a message must have a record of."""
-        if self.due is Kind.KEYS:
+        if self.due in (Kind.KEYS, Kind.CONFIRM):
             return {party}
         return set(self._roster) - {party} if self.due is Kind.SHARES else self._sharers
 
-    def _new_keys(self, record: bytes) -> None:
+    def _new_keys(self, party: int, record: bytes) -> None:
         keys = {record[:KEY], record[KEY : 2 * KEY]}
-        known = {got[other][start : start + KEY] for other, got in self._got.items() for start in (0, KEY)}
-        if len(keys) < 2 or keys & known:
+        theirs = {got[other][start : start + KEY] for other, got in self._got.items() for start in (0, KEY)}
+        if len(keys) < 2 or keys & theirs:
             raise MessageError("its keys are somebody's already")
         try:
             for key in keys:
                 KeyPair(fresh_seed(), self.terms.digest).agree(key)
         except ValueError:
             raise MessageError("a key of it is none") from None
+        known = self._known
+        if known is not None and not keys_signed(known, self.terms, party, record[: 3 * KEY], record[3 * KEY :]):
+            raise MessageError("its keys are not signed by it")
+
+    def _signature(self, party: int, signature: bytes) -> None:
+        known = self._known
+        if known is not None and not alive_signed(known, self.terms, party, self._alive, signature):
+            raise MessageError("its signature is not of the list that it was sent")
 
     @property
     def waiting(self) -> set[int]:
@@ -93,7 +108,7 @@ class Server:
             have = f"{len(self._got)} of {len(self.terms.parties)} parties sent their {self.due.word}"
             self._give_up(f"{have}, and {self.terms.threshold} are needed; nothing of any of them is known")
         got, step = self._got, self.due
-        self._got, self._expected, self.due = {}, set(got), NEXT[step]
+        self._got, self._expected, self.due = {}, set(got), self._after(step)
         if step is Kind.KEYS:
             self._roster = {party: records[party] for party, records in got.items()}
             return dict.fromkeys(got, self._message(Kind.ROSTER, self._roster))
@@ -106,8 +121,14 @@ class Server:
         if step is Kind.MASKED:
             self._alive = set(got)
             return dict.fromkeys(got, self._message(Kind.ALIVE, dict.fromkeys(got, b"")))
+        if step is Kind.CONFIRM:
+            return dict.fromkeys(got, self._message(Kind.CONFIRMED, {party: got[party][party] for party in got}))
         self._unmask(got)
         return {}
+
+    def _after(self, step: Kind) -> Kind | None:
+        place = self._steps.index(step) + 1
+        return self._steps[place] if place < len(self._steps) else None
 
     @property
     def alive(self) -> set[int]:
@@ -125,12 +146,12 @@ class Server:
         assert self._sum is not None
         for party in sorted(self._sharers):
             seed = combine({other: got[other][party] for other in answered})
-            sealing_and_masking, promised = self._roster[party][: 2 * KEY], self._roster[party][2 * KEY :]
+            masking, promised = self._roster[party][KEY : 2 * KEY], self._roster[party][2 * KEY : 3 * KEY]
             if party in self._alive:
                 fits = commitment(self.terms, seed, party) == promised
             else:
                 pair = KeyPair(seed, self.terms.digest)
-                fits = pair.public == sealing_and_masking[KEY:]
+                fits = pair.public == masking
             if not fits:
                 self._give_up(f"the shares of {self._name(party)} do not fit each other: a party sent wrong ones")
             if party in self._alive:

@@ -76,6 +76,8 @@ class Terms(Settings):
     """Their names; a party's number is its place here."""
     threshold: int = Field(ge=2)
     """How many must stay to the end: more than half of the parties."""
+    signed: bool = False
+    """Parties sign their keys and the list of who is alive."""
     arrays: tuple[Array, ...] = Field(min_length=1, max_length=10_000)
     """What is summed."""
 
@@ -145,6 +147,7 @@ def propose(
     round: int = 0,
     threshold: int | None = None,
     ring: Literal[32, 64] = 64,
+    signed: bool = False,
 ) -> Terms:
     """Terms of a new session for sums of this form; the threshold is a majority unless stated.
 
@@ -162,7 +165,14 @@ def propose(
             for name, value in like.items()
         )
         least = len(parties) // 2 + 1 if threshold is None else threshold
-        return Terms(session=os.urandom(16).hex(), round=round, parties=tuple(parties), threshold=least, arrays=arrays)
+        return Terms(
+            session=os.urandom(16).hex(),
+            round=round,
+            parties=tuple(parties),
+            threshold=least,
+            signed=signed,
+            arrays=arrays,
+        )
     except KeyError as error:
         raise ConfigError(f"there is no bound for the array '{error.args[0]}'") from None
     except ValidationError as error:
