@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.methods.fedmf import FedMF
 from fedrec.running import checkpoint
 from fedrec.running.lock import locked
+from fedrec.running.options import RunOptions
 
 QUIET = {"progress": False, "device": "cpu", "checkpoint_every": 2}
 
@@ -273,3 +275,14 @@ def test_what_somebody_else_put_beside_checkpoints_is_left_alone(cut, small, tmp
     assert checkpoint.newest(cut / "checkpoints").name == "000004"
     resume(small, cut, keep_checkpoints=True)
     assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == ["000004", "000006", "backup", "elder"]
+
+
+def test_docs_name_every_option_and_every_file_of_a_run_folder(small, tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "result.md").read_text()
+    fields = RunOptions.model_fields
+    assert [name for name in fields if f"| `{name}` |" not in text] == []
+    train(small, tmp_path / "run", rounds=1)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert [path.name for path in files if f"`{path.name}`" not in text] == []
+    folders = {path.parent.name for path in files} - {"run"}
+    assert [name for name in folders if f"`{name}/`" not in text] == []
