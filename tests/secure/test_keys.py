@@ -106,6 +106,7 @@ def test_both_ends_of_a_pair_make_the_same_mask_and_it_is_of_this_round() -> Non
         )
     ]
     assert len(set(made)) == len(made)
+    assert KeyPair(b"a" * 16, one.digest).public != KeyPair(b"a" * 16, other.digest).public
 
 
 def test_a_missing_library_is_a_sentence(monkeypatch) -> None:

@@ -269,6 +269,17 @@ def test_records_are_in_order_and_of_parties_that_exist() -> None:
             Message.decode(header + _checksum(header, body) + body, terms, Kind.ALIVE)
 
 
+def test_masked_numbers_are_as_many_as_the_terms_say() -> None:
+    round = a_round().until(Kind.MASKED)
+    for party, message in round.answers().items():
+        few = Message(Kind.MASKED, party, block=message[HEADER.size + CHECKSUM : -8]).encode(round.terms)
+        with pytest.raises(MessageError, match="24 bytes of masked numbers instead of 32"):
+            round.server.receive(party, few)
+        round.server.receive(party, message)
+    round.inbox = round.server.advance()
+    assert finish(round) == RIGHT
+
+
 def test_every_message_stays_below_what_terms_allow() -> None:
     round = a_round()
     while (kind := round.server.due) is not None:

@@ -81,6 +81,18 @@ def test_digits_that_fill_64_bits_leave_an_error_below_rounding() -> None:
     assert float((secure_sum(data).total["x"] - plain["x"]).abs().max()) < CLOSE
 
 
+def test_numbers_at_their_bound_do_not_overflow_either_ring() -> None:
+    """Every party at the bound, in as many parties and with such bounds as make the digits' room as tight as it gets."""
+    for parties in (2, 3, 4, 5, 7):
+        for bound in (1.0, 0.999, 1.3, 7.9, 2.0**-20, 1e6):
+            data = [Total({"x": torch.tensor([bound, -bound], dtype=torch.float64)}) for _ in range(parties)]
+            for ring in (32, 64):
+                found = secure_sum(data, bounds={"x": bound}, ring=ring)
+                assert [found.terms.ring(array) for array in found.terms.arrays] == [ring]
+                wanted = torch.tensor([bound, -bound], dtype=torch.float64) * parties
+                assert torch.allclose(found.total["x"], wanted, rtol=1e-7)
+
+
 def test_half_the_bytes_in_the_smaller_ring() -> None:
     data = [Total({"x": torch.randn(1000)}) for _ in range(3)]
     wide, narrow = secure_sum(data), secure_sum(data, ring=32)
@@ -129,6 +141,14 @@ def test_extremes_of_whole_numbers_do_not_overflow() -> None:
         secure_sum(data, bounds={"x": float(2**62)})
     with pytest.raises(ConfigError, match="beyond the agreed"):
         secure_sum([Total({"x": torch.tensor([-(2**63)])})] * 2, bounds={"x": 8.0})
+
+
+def test_sums_of_small_whole_numbers_fit_their_type() -> None:
+    most = 2**30 - 1
+    data = [Total({"x": torch.tensor([most, -most], dtype=torch.int32)}) for _ in range(2)]
+    assert secure_sum(data, bounds={"x": most}).total["x"].tolist() == [2 * most, -2 * most]
+    with pytest.raises(ConfigError, match="the sum of 'x' can be 2,147,483,648, which int32 does not hold"):
+        secure_sum(data, bounds={"x": 2**30})
 
 
 def test_unknown_dropouts_are_refused() -> None:

@@ -1,8 +1,8 @@
 """A party's side of one round: what it sends, and what it refuses to answer.
 
-It answers each of the server's messages once. Of every other party it opens one share, never both, and as more than
-half of the parties must answer, no server can collect both secrets of a party that is honest, even if it lies about who
-is alive (unless parties help it; then a threshold t among n withstands up to 2t - n - 1 of them).
+It answers each of the server's messages once, and of every party it opens one share, never both. Against a server that tells
+different parties different things this is enough only where the terms want signatures: then a threshold t among n parties
+withstands it as long as fewer than 2t - n of them help it.
 """
 
 from __future__ import annotations
