@@ -242,6 +242,11 @@ def test_odd_users_and_own_columns(capsys, tmp_path, monkeypatch):
     columns = ("--user-column", "userId", "--item-column", "movieId", "--time-column", "when")
     code, _, err = run(capsys, "train", "popularity", "--data", "mine.csv", *columns, "--out", "run", "--quiet")
     assert code == 0, err
+    assert run(capsys, "data", "stats", "mine.csv")[2].endswith("Name the user column.\n")
+    assert json.loads(run(capsys, "data", "stats", "mine.csv", *columns, "--json")[1])["raw"]["has_timestamps"]
+    assert run(capsys, "data", "get", "mine.csv", *columns)[2].startswith("mine.csv: 30 users")
+    audited = run(capsys, "audit", "--data", "mine.csv", *columns, "--protocol", "honest", "--rounds", "1", "--json")
+    assert list(json.loads(audited[1])["protocols"]) == ["honest"], audited[2]
     monkeypatch.chdir("/")
     assert json.loads(run(capsys, "recommend", str(tmp_path / "run"), "--user", "3", "--json")[1])["items"]
     for user in ("---5", "²", "99"):

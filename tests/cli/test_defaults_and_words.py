@@ -4,7 +4,9 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import typer
+from typer.testing import CliRunner
 
 import fedrec
 from fedrec.cli.app import app
@@ -20,6 +22,28 @@ def test_defaults_are_those_of_python():
     for name, value in fedrec.RunOptions():
         found = flags[ELSEWHERE.get(name, name)]
         assert (not found if name == "progress" else found) == value, name
+
+
+def commands(group=None, words=()):
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield pytest.param([*words, name], command, id=" ".join((*words, name)))
+
+
+def letters(text):
+    return re.sub(r"[^A-Za-z0-9\[\]]", "", text)
+
+
+@pytest.mark.parametrize(("words", "command"), list(commands()))
+def test_help_says_all_that_is_known_of_options_and_arguments(words, command):
+    """Nothing is taken for mark-up, and nothing is lost between the versions of the libraries that print it."""
+    shown = letters(CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).stdout)
+    for parameter in command.params:
+        text = getattr(parameter, "help", None)
+        assert text or parameter.param_type_name == "option", parameter.name
+        assert letters((text or "").replace("\\", "")) in shown, parameter.name
 
 
 def flags_in(tree):

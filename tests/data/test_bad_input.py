@@ -59,7 +59,7 @@ GOOD = b"1,2,3,4\n"
         (b"user,item,user\n1,2,3\n", ", line 1: columns 1, 3 are all called 'user'; rename all but one."),
         (b"user\n1\n", ", line 1: there is one column only; a user and an item column are needed."),
         (b"usr,item\n1,2\n", ", line 1: unknown column 'user'; did you mean 'usr'?"),
-        (b"a,b\n1,2\n", ", line 1: unknown column 'user'; known: a, b."),
+        (b"a,b\n1,2\n", ", line 1: unknown column 'user'; known: a, b. Name the user column."),
         (
             HEAD + GOOD + b"1,\xff,3,4\n",
             ", line 3, column 2: not UTF-8 text; save the file in that encoding.",
@@ -97,7 +97,7 @@ def test_bad_text(tmp_path, content, message):
             ", line 1: a tab does not part the line into columns; it looks parted by ','.",
         ),
         ({"delimiter": ""}, ": '' cannot be a delimiter"),
-        ({"user": "usre"}, ", line 1: unknown column 'usre'; did you mean 'user'?"),
+        ({"user": "usre"}, ", line 1: unknown column 'usre'; did you mean 'user'? Name the user column."),
         ({"rating": "stars"}, ", line 1: unknown column 'stars'"),
         ({"item": 4}, ", line 1: no column 4; there are 4, numbered from 0 to 3."),
         ({"item": -1}, ", line 1: no column -1"),

@@ -10,10 +10,15 @@ from rich.progress import Progress
 from fedrec.cli.common import (
     DataDirOption,
     DataOption,
+    ItemColumn,
     JsonOption,
+    RatingColumn,
     SeedOption,
+    TimeColumn,
+    UserColumn,
     err,
     out,
+    own_columns,
     print_json,
     read_data,
 )
@@ -32,6 +37,10 @@ def register(app: typer.Typer) -> None:
 
 def audit_command(
     data: DataOption = "ml-100k",
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
     protocol: Annotated[list[str] | None, typer.Option(help="Protocol to audit; repeat it. Default: all.")] = None,
     rounds: Annotated[str, typer.Option(help="Rounds after which to look, comma separated.")] = "1,10,100",
     seed: SeedOption = 0,
@@ -48,7 +57,7 @@ def audit_command(
     chosen = protocol or default_protocols()
     for name in chosen:
         preset(name)
-    interactions, _ = read_data(data, data_dir)
+    interactions, _ = read_data(data, data_dir, own_columns(user_column, item_column, rating_column, time_column))
     with Progress(console=err, transient=True) as bar:
         tasks = {name: bar.add_task(f"audit of {name}", total=numbers[-1]) for name in chosen}
         report = audit(

@@ -64,12 +64,25 @@ DataDirOption = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+UserColumn = Annotated[
+    str | None, typer.Option("--user-column", metavar="NAME", help="User column of an own file.", rich_help_panel=DATA)
+]
+ItemColumn = Annotated[
+    str | None, typer.Option("--item-column", metavar="NAME", help="Item column of an own file.", rich_help_panel=DATA)
+]
+RatingColumn = Annotated[
+    str | None, typer.Option("--rating-column", metavar="NAME", help="Its rating column.", rich_help_panel=DATA)
+]
+TimeColumn = Annotated[
+    str | None, typer.Option("--time-column", metavar="NAME", help="Its timestamp column.", rich_help_panel=DATA)
+]
 SeedOption = Annotated[
     int,
     typer.Option(
         "--seed", metavar="N", callback=check_seed, help="Seed of everything random.", rich_help_panel=TRAINING
     ),
 ]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a known data set, or path of a file.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
 JsonOption = Annotated[
     bool,
@@ -80,6 +93,12 @@ JsonOption = Annotated[
 def print_json(value: Any) -> None:
     """One object on stdout, readable by every JSON reader: no NaN, no infinity."""
     print(json.dumps(finite(value), indent=2, allow_nan=False))
+
+
+def own_columns(user: str | None, item: str | None, rating: str | None, time: str | None) -> dict[str, Any]:
+    """The columns that were named, as readers of files take them."""
+    named = {"user": user, "item": item, "rating": rating, "timestamp": time}
+    return {role: name for role, name in named.items() if name is not None}
 
 
 def read_data(

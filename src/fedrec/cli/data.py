@@ -6,7 +6,20 @@ from typing import Any
 
 import typer
 
-from fedrec.cli.common import DataDirOption, JsonOption, err, out, print_json, read_data
+from fedrec.cli.common import (
+    DataDirOption,
+    ItemColumn,
+    JsonOption,
+    NameArgument,
+    RatingColumn,
+    TimeColumn,
+    UserColumn,
+    err,
+    out,
+    own_columns,
+    print_json,
+    read_data,
+)
 from fedrec.cli.tables import plain_table
 from fedrec.data import catalogue, filter_interactions, stats
 
@@ -28,9 +41,16 @@ def list_sets(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def get(name: str, data_dir: DataDirOption = None) -> None:
+def get(
+    name: NameArgument,
+    data_dir: DataDirOption = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
+) -> None:
     """Find or download a data set and say what is in it."""
-    data, _ = read_data(name, data_dir)
+    data, _ = read_data(name, data_dir, own_columns(user_column, item_column, rating_column, time_column))
     err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", soft_wrap=True)
     if data.terms:
         err.print(f"Terms: {data.terms}", soft_wrap=True)
@@ -38,13 +58,17 @@ def get(name: str, data_dir: DataDirOption = None) -> None:
 
 @app.command("stats")
 def show_stats(
-    name: str,
+    name: NameArgument,
     data_dir: DataDirOption = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
     min_interactions: int = typer.Option(10, min=1, help="Users with fewer rows are dropped in the filtered counts."),
     as_json: JsonOption = False,
 ) -> None:
     """Count users, items and rows, raw and after the papers' filter."""
-    data, _ = read_data(name, data_dir)
+    data, _ = read_data(name, data_dir, own_columns(user_column, item_column, rating_column, time_column))
     kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
     found: dict[str, Any] = {
         "data": data.name,

@@ -20,11 +20,16 @@ from fedrec.cli.common import (
     TRAINING,
     DataDirOption,
     DataOption,
+    ItemColumn,
     JsonOption,
+    RatingColumn,
     SeedOption,
+    TimeColumn,
+    UserColumn,
     check_path,
     choice,
     err,
+    own_columns,
     parse_settings,
     print_json,
     read_data,
@@ -56,10 +61,10 @@ def train_command(
     method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
     data: DataOption = "ml-100k",
     data_dir: DataDirOption = None,
-    user_column: Annotated[str | None, _data(metavar="NAME", help="User column of an own file.")] = None,
-    item_column: Annotated[str | None, _data(metavar="NAME", help="Item column of an own file.")] = None,
-    rating_column: Annotated[str | None, _data(metavar="NAME", help="Its rating column.")] = None,
-    time_column: Annotated[str | None, _data(metavar="NAME", help="Its timestamp column.")] = None,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
     protocol: Annotated[
         str | None,
         _data(metavar="NAME", help="honest (default), paper, pfedrec or hetefedrec."),
@@ -76,7 +81,7 @@ def train_command(
         _training("--set", metavar="KEY=VALUE", help="A setting; 'fedrec methods NAME' lists them. Repeat it."),
     ] = None,
     config: Annotated[
-        Path | None, _training(metavar="FILE", help="TOML with [settings] and [run], as 'fedrec tune' writes it.")
+        Path | None, _training(metavar="FILE", help="TOML with \\[settings] and \\[run], as 'fedrec tune' writes it.")
     ] = None,
     merge: Annotated[
         str | None,
@@ -167,8 +172,8 @@ def train_command(
         raise ConfigError(f"--merge {merge} and --set merge={said['merge']} contradict each other; leave one out.")
     options = file.settings | ({} if merge is None else {"merge": merge}) | said
     made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data)
-    named = {"user": user_column, "item": item_column, "rating": rating_column, "timestamp": time_column}
-    interactions, source = read_data(data, data_dir, {key: name for key, name in named.items() if name is not None})
+    columns = own_columns(user_column, item_column, rating_column, time_column)
+    interactions, source = read_data(data, data_dir, columns)
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, run_options.seed)
         tell_filtered(split, quiet)

@@ -31,7 +31,7 @@ class Wanted:
             if column == AUTO and role in ("rating", "timestamp"):
                 column = role if names is not None and role in names else None
             if column is not None:
-                found[role] = _position(column, names, width, source)
+                found[role] = _position(role, column, names, width, source)
         if len(set(found.values())) < len(found):
             used = ", ".join(f"{role}={getattr(self, role)!r}" for role in found)
             raise DataError(f"{source}: one column was named for two purposes ({used}); name a different one for each.")
@@ -45,7 +45,7 @@ def _refuse_duplicates(names: Sequence[str], source: str) -> None:
         raise DataError(f"{source}: columns {places} are all called '{brief(twice[0])}'; rename all but one.")
 
 
-def _position(column: Column, names: Sequence[str] | None, width: int, source: str) -> int:
+def _position(role: str, column: Column, names: Sequence[str] | None, width: int, source: str) -> int:
     if isinstance(column, int):
         if 0 <= column < width:
             return column
@@ -54,4 +54,4 @@ def _position(column: Column, names: Sequence[str] | None, width: int, source: s
         raise DataError(f"{source}: without a header, columns are numbers counted from 0, not '{column}'.")
     if column in names:
         return list(names).index(column)
-    raise DataError(f"{source}: {unknown('column', column, names)}")
+    raise DataError(f"{source}: {unknown('column', column, names)} Name the {role} column.")

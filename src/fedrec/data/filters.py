@@ -67,13 +67,11 @@ def filter_and_tell(
     per_user = np.bincount(data.users[pairs], minlength=data.n_users)
     enough = rows[per_user[data.users[rows]] >= min_per_user]
     rows = keep(enough, f"users with fewer than {min_per_user} {count}", "min_interactions")
-    if not len(rows):
-        raise DataError(
-            f"{data.name}: no row is left after filtering (min_per_user={min_per_user}, "
-            f"positive_only={positive_only}); relax the filter."
-        )
     given = counted(data)
-    return take(data, rows), Filtered(given=given, kept=left, dropped=given - left, reasons=reasons)
+    filtered = Filtered(given=given, kept=left, dropped=given - left, reasons=reasons)
+    if not len(rows):
+        raise DataError(f"{data.name}: no row is left after filtering: {filtered}; relax the filter.")
+    return take(data, rows), filtered
 
 
 def stats(data: Interactions) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def draw_candidates(
     if n_items - most < count:
         raise DataError(
             f"{count} candidates were asked for, but a client has only {n_items - most} of {n_items} items left that it "
-            f"never touched; lower candidates."
+            f"never touched; set the protocol's option candidates to {n_items - most} or less (0: full ranking alone)."
         )
     clients, items = np.argsort(user_rank), np.argsort(item_rank).astype(np.int32)
     pairs = np.sort(user_rank[seen.owners] * n_items + item_rank[seen.values])
