@@ -81,12 +81,12 @@ def start_site(running, folder, name, *words):
     running.start(name, "federation", "site", str(folder / "sites" / name), *words)
 
 
-def train(folder, name, rounds=2, *, tell=print, listeners=(), deadline=120.0, min_sites=1, **options):
+def train(folder, name, rounds=2, *, tell=print, listeners=(), deadline=120.0, min_sites=1, secure=False, **options):
     out = folder / "server" / "runs" / name
     chosen = RunOptions(rounds=rounds, out=out, checkpoint_every=1, **options)
     return run_at(
         folder / "server", create("fedmf", FAST), PROTOCOL, chosen, deadline=deadline, min_sites=min_sites, wait=60.0,
-        tell=tell, listeners=listeners,
+        secure=secure, tell=tell, listeners=listeners,
     )  # fmt: skip
 
 
@@ -126,6 +126,15 @@ def test_a_run_over_flower_is_the_run_in_one_process(federation, demo, tmp_path)
         assert wire[name]["message_bytes_sent"] < sent < wire[name]["message_bytes_sent"] + 400_000
     assert [state for _, state in connected_sites(folder / "server")] == ["online"] * 3
     assert {"run": "plain", "method": "fedmf", "rounds": 2, "done": 2, "ended": True} in runs_of(folder / "server")
+
+
+def test_a_run_behind_secure_aggregation_tells_the_same(federation):
+    folder, _ = federation
+    told: list[str] = []
+    found, plain = train(folder, "secure", 1, tell=told.append, secure=True), train(folder, "bare", 1)
+    assert found.test.full["ndcg@10"] == pytest.approx(plain.test.full["ndcg@10"], abs=4e-3)
+    assert found.bytes == plain.bytes
+    assert [line for line in told if "joined" not in line] == []
 
 
 def test_private_state_stays_at_sites_and_recommends_there(federation, demo):

@@ -60,6 +60,9 @@ def new(
     sums_only: Annotated[
         bool, typer.Option("--sums-only", help="Sites run only methods whose server needs sums, over enough users.")
     ] = False,
+    secure_only: Annotated[
+        bool, typer.Option("--secure-only", help="Sites let sums leave behind secure aggregation only.")
+    ] = False,
 ) -> None:
     """Make keys, certificates and a folder for the server and for each site."""
     _needs_extra()
@@ -83,6 +86,7 @@ def new(
         days=days,
         smallest_group=smallest_group,
         sums_only=sums_only,
+        secure_only=secure_only,
     )
     err.print(f"made {folder}: read {folder / 'README.md'}", highlight=False, soft_wrap=True)
 
@@ -152,6 +156,9 @@ def run(
     deadline: Annotated[float, typer.Option(help="Seconds a site has for an answer.", min=1)] = 600,
     min_sites: Annotated[int, typer.Option(help="Sites that must answer for a round to count.", min=1)] = 1,
     wait: Annotated[float, typer.Option(help="Seconds to wait for sites to connect.", min=0)] = 60,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Behind secure aggregation: the server learns sums over all sites only.")
+    ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -181,6 +188,7 @@ def run(
         deadline=deadline,
         min_sites=min_sites,
         wait=wait,
+        secure=secure,
         listeners=shown,
         tell=lambda line: None if quiet else err.print(line, markup=False, highlight=False, soft_wrap=True),
     )

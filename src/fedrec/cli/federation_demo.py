@@ -32,8 +32,13 @@ from fedrec.running.options import RunOptions
 from fedrec.running.progress import ProgressDisplay
 
 SITES = ("east", "north", "west")
-METHODS: dict[str, dict[str, Any]] = {"fedmf": {}, "fedem": {"agg": "both"}}
-"""One whose server needs sums only, and one, with FedEM's similarities, whose server sees every upload."""
+RUNS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "fedmf": ("fedmf", {}, False),
+    "fedmf secure": ("fedmf", {}, True),
+    "fedem": ("fedem", {"agg": "both"}, False),
+}
+"""A method whose server needs sums only, the same behind secure aggregation, and FedEM with similarities, whose server sees
+every upload."""
 READY = 90.0
 """Seconds for a process to get ready."""
 
@@ -70,7 +75,7 @@ def _demo(folder: Path, data: Interactions, rounds: int) -> None:
         for site in SITES:
             running.wait_for(site, "connected to", READY)
         _say(f"server and sites run as {1 + len(SITES)} processes after {time.perf_counter() - start:.0f} s")
-        found = {name: _train(folder, name, rounds) for name in METHODS}
+        found = {name: _train(folder, name, rounds) for name in RUNS}
         _compare(folder, found, rounds)
         user = str(interactions_of(folder / "sites" / SITES[0]).user_ids[0])
         _show(user, recommend(folder / "sites" / SITES[0], user, 10))
@@ -79,11 +84,12 @@ def _demo(folder: Path, data: Interactions, rounds: int) -> None:
 
 def _train(folder: Path, name: str, rounds: int) -> tuple[Result, dict[str, int], float]:
     server, start, before = folder / "server", time.perf_counter(), _traffic(folder)
-    method = create(name, METHODS[name], data=_name(folder))
-    options = RunOptions(rounds=rounds, out=server / "runs" / name, progress=True, checkpoint_every=1)
+    kind, settings, secure = RUNS[name]
+    method = create(kind, settings, data=_name(folder))
+    options = RunOptions(rounds=rounds, out=server / "runs" / name.replace(" ", "-"), progress=True, checkpoint_every=1)
     result = run_at(
         server, method, HONEST, options, deadline=120, min_sites=len(SITES), wait=READY,
-        listeners=[ProgressDisplay(HONEST)], tell=_say,
+        secure=secure, listeners=[ProgressDisplay(HONEST)], tell=_say,
     )  # fmt: skip
     after = _traffic(folder)
     return result, {site: after[site] - before[site] for site in SITES}, time.perf_counter() - start
@@ -106,27 +112,25 @@ def _compare(folder: Path, found: dict[str, tuple[Result, dict[str, int], float]
     items = catalogue(folder / "server")
     splits = [site_data(interactions_of(folder / "sites" / site), items, HONEST, 0).split for site in SITES]
     pool = pooled(splits, _name(folder))
-    table = Table("method", "where", "HR@10", "NDCG@10", "NDCG@10, all items", "loss", "s", title="the same users")
+    table = Table("method", "where", "HR@10", "NDCG@10", "NDCG@10, all items", "s", title="the same users")
     wire = Table(
         "method", "the server sees", "site", "users", "its clients' uploads", "sent, as messages", "sent, in all"
     )
     for name, (result, sent, seconds) in found.items():
         start = time.perf_counter()
-        alone = train(create(name, METHODS[name], data=_name(folder)), pool, rounds=rounds, progress=False).result
-        taken, loss = time.perf_counter() - start, _last_loss(folder / "server" / "runs" / name)
-        table.add_row(name, "three sites", *_numbers(result), "-" if loss is None else f"{loss:.6f}", f"{seconds:.0f}")
-        table.add_row(name, "one process", *_numbers(alone), "", f"{taken:.0f}")
+        kind, settings, secure = RUNS[name]
+        alone = train(create(kind, settings, data=_name(folder)), pool, rounds=rounds, progress=False).result
+        taken = time.perf_counter() - start
+        table.add_row(name, "three sites", *_numbers(result), f"{seconds:.0f}")
+        table.add_row("", "one process", *_numbers(alone), f"{taken:.0f}")
         for site, about in result.diagnostics["federation"].items():
             share = result.bytes.up_total * about["users"] / result.users
             words = [f"{about['users']}", f"{share / 1e6:.2f} MB", f"{about['message_bytes_sent'] / 1e6:.2f} MB"]
-            wire.add_row(name, result.sees, site, *words, f"{sent[site] / 1e6:.2f} MB")
+            wire.add_row(
+                name, "sums over all sites" if secure else result.sees, site, *words, f"{sent[site] / 1e6:.2f} MB"
+            )
     out.print(table)
     out.print(wire)
-
-
-def _last_loss(run: Path) -> float | None:
-    found: float | None = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["loss"]
-    return found
 
 
 def _numbers(result: Result) -> tuple[str, str, str]:

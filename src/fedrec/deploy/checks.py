@@ -28,6 +28,8 @@ from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
 
+REPORT = ("clients", "loss", "bytes_up", "bytes_down")
+"""What a site tells of a round, summed over its clients."""
 TOO_LARGE = 20.0
 """How many times larger than the others' an answer may be."""
 
@@ -62,11 +64,8 @@ class Checker:
 
     def check(self, reply: Message, chosen: Tensor, server: Server, everybody: Tensor) -> Checked:
         """The work of these clients, or a sentence about why it cannot be theirs."""
-        number = reply.integer("number")
-        if self._forms is None or self._forms[0] != number:
-            self._forms = number, rehearsal(self.method, self.task, server, number, everybody)
-        model = self._forms[1]
-        report = {name: _number(reply, name) for name in ("clients", "loss", "bytes_up", "bytes_down")}
+        model = self.model(reply.integer("number"), server, everybody)
+        report = {name: _number(reply, name) for name in REPORT}
         if report["clients"] != len(chosen):
             raise BadMessageError(f"it trained {report['clients']:g} clients, not {len(chosen)}")
         if isinstance(model, Sums):
@@ -82,6 +81,19 @@ class Checker:
         names = {name for upload in uploads for name in upload.parts}
         norms = {n: _norm([_values(up.parts[n]) for up in uploads if n in up.parts]) for n in sorted(names)}
         return Checked(uploads, report, norms)
+
+    def model(self, number: int, server: Server, everybody: Tensor) -> Gathering:
+        """What an answer of a round looks like."""
+        if self._forms is None or self._forms[0] != number:
+            self._forms = number, rehearsal(self.method, self.task, server, number, everybody)
+        return self._forms[1]
+
+    def sums(self, number: int, server: Server, everybody: Tensor) -> dict[str, Tensor]:
+        """The arrays that a site adds to a secure sum in a round."""
+        model = self.model(number, server, everybody)
+        assert isinstance(model, Sums)
+        counts = {f"report.{name}": torch.zeros((), dtype=torch.float64) for name in REPORT}
+        return counts | {f"total.{name}": value for name, value in model.total.items()}
 
     def outliers(self, found: dict[str, Checked]) -> dict[str, str]:
         """Sites whose answers are far too large beside those of others, and why."""
@@ -107,6 +119,13 @@ class Checker:
         if not bool(sound.all()):
             raise BadMessageError("its metrics are no means over users")
         return MetricSums(names, values, users)
+
+    def shown(self, reply: Message) -> Tensor:
+        """How often which item is in a top 10."""
+        shown = reply.tensor("sums.shown", torch.float64, self.task.n_items)
+        if not bool((shown.isfinite() & (shown >= 0)).all()) or float(shown.sum()) > 10 * self.task.n_clients:
+            raise BadMessageError("its counts of shown items are no counts")
+        return shown
 
 
 def rehearsal(method: Arrows, task: Task, server: Server, number: int, chosen: Tensor) -> Gathering:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedrec.deploy.checks import Checked, Checker
+from fedrec.deploy.masked import check_sites, secure_total
 from fedrec.deploy.members import Member, joined, members_of, opened
 from fedrec.deploy.message import BadMessageError, Message, text_tensor
 from fedrec.deploy.parts import pack_download
@@ -131,14 +132,15 @@ class Federation:
         chosen = self.server.participants(number)
         with timed(report, "training", self.device):
             gathering, loss = self.method.gather(self.task), 0.0
-            sound = self._trained(chosen, number, shown)
+            answers, names = self._trained(chosen, number, shown)
         with timed(report, "aggregation", self.device):
-            for name, answer in sound.items():
+            for answer in answers:
                 answer.add_to(gathering)
                 loss += answer.report["loss"]
                 report.clients += int(answer.report["clients"])
                 report.bytes_up += int(answer.report["bytes_up"])
                 report.bytes_down += int(answer.report["bytes_down"])
+            for name in names:
                 who = self._own(name, chosen)
                 nothing = torch.zeros(len(who), dtype=torch.int64)
                 self.ledger.note(who, number, sent=nothing, received=nothing, uploaded=True)
@@ -150,34 +152,75 @@ class Federation:
         member = next(member for member in self.members if member.name == name)
         return chosen[(chosen >= member.first) & (chosen < member.first + len(member.counts))]
 
-    def _trained(self, chosen: Tensor, number: int, shown: int) -> dict[str, Checked]:
-        """The answers that can be used; where there are too few, all are asked again."""
+    def _trained(self, chosen: Tensor, number: int, shown: int) -> tuple[list[Checked], list[str]]:
+        """The answers that can be used, and of which sites; where there are too few, all are asked again."""
+        collect = self._hidden_answers if self.plan.secure else self._answers
         for attempt in range(ATTEMPTS):
             requests = self._training(chosen, number)
-            sound: dict[str, Checked] = {}
-            refused: dict[str, str] = {}
-            for name, data in self._ask(requests).items():
-                try:
-                    reply = opened(data, "trained", run=self.plan.run, number=number)
-                    sound[name] = self.checker.check(reply, self._own(name, chosen), self.server, chosen)
-                except BadMessageError as error:
-                    refused[name] = str(error)
-            refused |= self.checker.outliers(sound)
-            for name, why in refused.items():
-                sound.pop(name, None)
-                self.tell(f"round {shown + 1}: going on without site {name}: {why}")
-            if len(sound) >= min(self.plan.min_sites, len(requests)):
-                self.checker.last = sound
-                return sound
-            if not sound and all(why == "its loss is not finite" for why in refused.values()):
-                raise FedrecError(f"training diverged in round {shown + 1} at every site; {self.method.when_diverged}.")
+            answers, names = collect(requests, chosen, number, shown)
+            if len(names) >= min(self.plan.min_sites, len(requests)):
+                return answers, names
             self.tell(
-                f"round {shown + 1}: {len(sound)} of {len(requests)} sites answered, and {self.plan.min_sites} are needed"
+                f"round {shown + 1}: {len(names)} of {len(requests)} sites answered, and {self.plan.min_sites} are needed"
                 + ("; asking again" if attempt + 1 < ATTEMPTS else "")
             )
         raise FedrecError(
             f"round {shown + 1} failed {ATTEMPTS} times: too few sites answered; see that they run, then resume the run."
         )
+
+    def _answers(
+        self, requests: dict[str, Message], chosen: Tensor, number: int, shown: int
+    ) -> tuple[list[Checked], list[str]]:
+        sound: dict[str, Checked] = {}
+        refused: dict[str, str] = {}
+        for name, data in self._ask(requests).items():
+            try:
+                reply = opened(data, "trained", run=self.plan.run, number=number)
+                sound[name] = self.checker.check(reply, self._own(name, chosen), self.server, chosen)
+            except BadMessageError as error:
+                refused[name] = str(error)
+        refused |= self.checker.outliers(sound)
+        for name, why in refused.items():
+            sound.pop(name, None)
+            self.tell(f"round {shown + 1}: going on without site {name}: {why}")
+        if not sound and all(why == "its loss is not finite" for why in refused.values()):
+            raise FedrecError(f"training diverged in round {shown + 1} at every site; {self.method.when_diverged}.")
+        self.checker.last = sound or self.checker.last
+        return list(sound.values()), list(sound)
+
+    def _hidden_answers(
+        self, requests: dict[str, Message], chosen: Tensor, number: int, shown: int
+    ) -> tuple[list[Checked], list[str]]:
+        """One answer, the secure sum over the sites that stayed to its end."""
+        like = self.checker.sums(number, self.server, chosen)
+        ready = self._ready(requests, "trained", number, f"round {shown + 1}: going on")
+        reply, names = self._hidden_sum("trained", number, list(ready), like, f"round {shown + 1}")
+        if reply is None:
+            return [], []
+        own = torch.cat([self._own(name, chosen) for name in names])
+        return [self.checker.check(reply, own, self.server, chosen)], names
+
+    def _ready(self, requests: dict[str, Message], kind: str, number: int, words: str) -> dict[str, Message]:
+        """The sites that have something to add to a secure sum, and what they say beside it."""
+        ready = {}
+        for name, data in self._ask(requests).items():
+            try:
+                ready[name] = opened(data, kind, run=self.plan.run, number=number)
+            except BadMessageError as error:
+                self.tell(f"{words} without site {name}: {error}")
+        return ready
+
+    def _hidden_sum(
+        self, kind: str, number: int, ready: list[str], like: dict[str, Tensor], words: str
+    ) -> tuple[Message | None, list[str]]:
+        """A message as one site would send it that holds all of them, or none where too few stayed."""
+        try:
+            check_sites(len(ready))
+            total, names = secure_total(self._ask, self.tell, self.plan.run, number, ready, like, self.plan.min_sites)
+        except FedrecError as error:
+            self.tell(f"{words}: {error}")
+            return None, []
+        return Message(kind, {"number": number}, dict(total)), names
 
     def _training(self, chosen: Tensor, number: int) -> dict[str, Message]:
         """What the sites that have participants are asked."""
@@ -186,6 +229,7 @@ class Federation:
             if len(who := self._own(member.name, chosen)):
                 blocks, tensors = pack_download(self.server, who)
                 fields = {"run": self.plan.run, "number": number, "blocks": blocks, "keep": sorted(self.keep)}
+                fields["secure"] = self.plan.secure
                 requests[member.name] = Message("train", fields, tensors | {"chosen": who})
         return requests
 
@@ -196,22 +240,39 @@ class Federation:
         for member in self.members:
             blocks, tensors = pack_download(self.server, member.clients)
             fields = {"run": self.plan.run, "number": number, "blocks": blocks, "top": top}
+            fields["secure"] = self.plan.secure
             own = torch.stack([group[member.clients] for group in groups.values()])
             requests[member.name] = Message("evaluate", fields, tensors | {"groups": own})
         whole: MetricSums | None = None
         shown = torch.zeros(self.task.n_items, dtype=torch.float64) if top else None
-        for name, data in self._ask(requests).items():
+        for name, reply in self._evaluated(requests, number, done, len(groups), top).items():
             try:
-                reply = opened(data, "evaluated", run=self.plan.run, number=number)
                 found = self.checker.metrics(reply, len(groups), whole)
                 if shown is not None:
-                    shown += reply.tensor("sums.shown", torch.float64, self.task.n_items)
+                    shown += self.checker.shown(reply)
                 whole = found if whole is None else whole + found
             except BadMessageError as error:
                 self.tell(f"evaluation after round {done}: without site {name}: {error}")
         if whole is None:
             raise FedrecError(f"no site could be evaluated after round {done}; see that they run, then resume the run.")
         return whole, shown
+
+    def _evaluated(
+        self, requests: dict[str, Message], number: int, done: int, groups: int, top: bool
+    ) -> dict[str, Message]:
+        """The sums of every site, or the one over all of them that a secure sum tells."""
+        words = f"evaluation after round {done}"
+        replies = self._ready(requests, "evaluated", number, f"{words}:")
+        if not self.plan.secure or not replies:
+            return replies
+        names = next(iter(replies.values())).fields.get("names")
+        ready = [name for name, reply in replies.items() if reply.fields.get("names") == names]
+        rows = len(names) if isinstance(names, list) else 0
+        like = {f"sums.{name}": torch.zeros(rows, groups, dtype=torch.float64) for name in ("values", "users")}
+        if top:
+            like["sums.shown"] = torch.zeros(self.task.n_items, dtype=torch.float64)
+        reply, _ = self._hidden_sum("evaluated", number, ready, like, words)
+        return {} if reply is None else {"of the secure sum": Message(reply.kind, {"names": names}, reply.tensors)}
 
     def groups(self) -> dict[str, Tensor]:
         """Who is in which group: everybody, the fifths by number of training items, those the method names."""

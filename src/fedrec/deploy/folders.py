@@ -40,6 +40,8 @@ class SiteSettings(Settings):
     """Metrics of fewer users than these never leave the site."""
     sums_only: bool = False
     """Only methods whose server needs sums, and only sums over at least ``smallest_group`` users, run here."""
+    secure_only: bool = False
+    """Sums leave this site behind secure aggregation only."""
     data: str | None = None
     """File with the site's interactions."""
     columns: dict[str, str] = Field(default_factory=dict)

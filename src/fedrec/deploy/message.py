@@ -100,9 +100,14 @@ def form(value: Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
+def bytes_tensor(data: bytes) -> Tensor:
+    """Bytes as an array."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.zeros(0, dtype=torch.uint8)
+
+
 def text_tensor(value: Any) -> Tensor:
     """Plain values of any length as an array."""
-    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    return bytes_tensor(json.dumps(value).encode())
 
 
 def plain(value: Tensor) -> Any:

@@ -22,5 +22,7 @@ class Plan:
     """Seconds a site has for an answer; later ones are not waited for."""
     min_sites: int = 1
     """Sites that must answer for a round to count."""
+    secure: bool = False
+    """Behind secure aggregation: the server learns sums over sites, and nothing of any one of them."""
     wait: float = 60.0
     """Seconds to wait for sites to connect before a run begins."""

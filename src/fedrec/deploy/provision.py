@@ -28,6 +28,7 @@ def provision(
     days: int = DAYS,
     smallest_group: int = 10,
     sums_only: bool = False,
+    secure_only: bool = False,
 ) -> None:
     """Make everything a federation needs; the folders of the sites are to be carried to them."""
     check_name("federation", name)
@@ -57,7 +58,12 @@ def provision(
         _write(place / "ca.crt", issuer.certificate)
         _write(server / "keys" / f"{site}.pub", key.public)
         about = SiteSettings(
-            federation=name, name=site, server=f"{host}:{port}", smallest_group=smallest_group, sums_only=sums_only
+            federation=name,
+            name=site,
+            server=f"{host}:{port}",
+            smallest_group=smallest_group,
+            sums_only=sums_only,
+            secure_only=secure_only,
         )
         save(place, about)
         _texts(place, guides.site(about))

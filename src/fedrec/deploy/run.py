@@ -11,6 +11,7 @@ from typing import Any
 
 from fedrec.deploy.federation import Federation
 from fedrec.deploy.judge import Best, Judge
+from fedrec.deploy.masked import check_sites
 from fedrec.deploy.members import Member
 from fedrec.deploy.plan import Plan
 from fedrec.deploy.result import federation_result
@@ -29,6 +30,7 @@ from fedrec.running.loop import Loop
 from fedrec.running.options import RunOptions
 from fedrec.running.saved import is_finished, read_result
 from fedrec.running.saving import ITEMS, MANIFEST, RESULT, SERVER
+from fedrec.secure.suitable import require_sums
 
 LOG = "federation.log"
 
@@ -50,6 +52,9 @@ def run(
         raise ConfigError("a federation's run needs a run folder (out), to be able to go on after an interruption.")
     if not isinstance(method, Arrows):
         raise ConfigError(f"{method.name} is centralised: it needs all data in one place, which a federation has not.")
+    if plan.secure:
+        require_sums(method)
+        check_sites(len(expected))
     with opened(folder, options.resume):
         if options.resume and is_finished(folder):
             return read_result(folder)

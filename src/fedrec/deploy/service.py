@@ -114,8 +114,13 @@ def take_part(folder: Path, data: Path | None, columns: dict[str, str]) -> None:
         )
         del interactions
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the server hears of the end
-        only, smallest = settings.sums_only, settings.smallest_group
-        site = Site(folder, lambda: _rows(settings), smallest=smallest, sums_only=only)
+        site = Site(
+            folder,
+            lambda: _rows(settings),
+            smallest=settings.smallest_group,
+            sums_only=settings.sums_only,
+            secure_only=settings.secure_only,
+        )
         from fedrec.deploy.flower import home, node
 
         home(folder)
@@ -155,6 +160,7 @@ def run_at(
     deadline: float,
     min_sites: int,
     wait: float,
+    secure: bool = False,
     listeners: Sequence[Listener] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result:
@@ -173,6 +179,7 @@ def run_at(
         deadline=deadline,
         min_sites=min_sites,
         wait=wait,
+        secure=secure,
     )
     from fedrec.deploy.flower.grid import connected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,10 +29,17 @@ class Site:
     """Answers the server's messages; whatever goes wrong is told in one sentence, and details stay here."""
 
     def __init__(
-        self, folder: Path, read: Callable[[], Interactions], *, smallest: int = SMALLEST_GROUP, sums_only: bool = False
+        self,
+        folder: Path,
+        read: Callable[[], Interactions],
+        *,
+        smallest: int = SMALLEST_GROUP,
+        sums_only: bool = False,
+        secure_only: bool = False,
     ) -> None:
-        """``read`` gives the site's interactions, once per run."""
-        self.folder, self.read, self.smallest, self.sums_only = folder, read, smallest, sums_only
+        """``read`` gives the site's interactions, once per run; for the rest see ``SiteRun``."""
+        self.folder, self.read = folder, read
+        self._opened = partial(SiteRun, smallest=smallest, sums_only=sums_only, secure_only=secure_only)
         self._open: SiteRun | None = None
 
     def answer(self, data: bytes) -> bytes:
@@ -57,13 +65,15 @@ class Site:
             return run.train(message)
         if message.kind == "evaluate":
             return run.evaluate(message)
+        if message.kind == "masked":
+            return run.masked(message)
         if message.kind == "finish":
             return run.finish(message)
         raise BadMessageError(f"there is no answer to a message of kind '{message.kind}'")
 
     def _run(self, store: SiteStore) -> SiteRun:
         if self._open is None or self._open.store.folder != store.folder:
-            self._open = SiteRun(store, self.smallest, sums_only=self.sums_only)
+            self._open = self._opened(store)
         return self._open
 
     def _join(self, message: Message, store: SiteStore) -> Message:

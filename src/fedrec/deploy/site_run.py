@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from fedrec.deploy.hidden import FEWEST, Hidden, as_message
 from fedrec.deploy.message import BadMessageError, Message
 from fedrec.deploy.parts import Download, pack_uploads
 from fedrec.deploy.site_data import widened
@@ -26,12 +27,14 @@ from fedrec.methods import rebuild
 class SiteRun:
     """Private state of a site's users in a run, and what they do when the server asks."""
 
-    def __init__(self, store: SiteStore, smallest: int, *, sums_only: bool = False) -> None:
+    def __init__(self, store: SiteStore, smallest: int, *, sums_only: bool = False, secure_only: bool = False) -> None:
         """Open what the site keeps of a run that has been started; ``smallest`` is the smallest group that is told of.
 
-        A site that sends ``sums_only`` refuses methods whose server needs every upload, and sums over a smaller group.
+        A site that sends ``sums_only`` refuses methods whose server needs every upload, and sums over a smaller group;
+        one that takes part in secure sums only, whatever would leave it without a mask.
         """
-        self.store, self.smallest, self.sums_only = store, smallest, sums_only
+        self.store, self.smallest, self.sums_only, self.secure_only = store, smallest, sums_only, secure_only
+        self._hidden: Hidden | None = None
         setup, counts = store.setup()
         self.split, self.first = store.split(), int(setup["first"])
         n = len(counts)
@@ -70,6 +73,7 @@ class SiteRun:
             self.method.gather(self.task),
             RoundReport(),
         )
+        secure = self._secure(message)
         losses = self.clients.train(chosen, number, download, gathering, report)
         told = Total()
         told.add("clients", float(len(chosen)))
@@ -86,13 +90,34 @@ class SiteRun:
             assert isinstance(gathering, Uploads)
             fields["cohorts"], uploads = pack_uploads(gathering.uploads)
             tensors |= uploads
-        return Message("trained", fields, tensors)
+        return self._told(Message("trained", fields, tensors), secure)
+
+    def _secure(self, message: Message) -> bool:
+        """Whether what is asked for leaves the site masked only."""
+        secure = message.fields.get("secure") is True
+        if secure and isinstance(self.method, EachMethod):
+            raise ConfigError(f"the server of {self.method.name} needs every upload, which a secure sum does not tell")
+        if self.secure_only and not secure:
+            raise ConfigError("this site takes part in secure sums only")
+        return secure
+
+    def _told(self, reply: Message, secure: bool) -> Message:
+        """The reply, or in its place that the site is ready to add its numbers to a secure sum."""
+        self._hidden = Hidden(reply.integer("number"), reply.tensors, FEWEST) if secure else None
+        return Message(reply.kind, reply.fields) if secure else reply
+
+    def masked(self, message: Message) -> Message:
+        """The next step of a secure sum."""
+        number = message.integer("number")
+        if self._hidden is None or self._hidden.number != number:
+            raise BadMessageError(f"it has nothing to add to a secure sum of round {number}")
+        return as_message(self.store.run, number, self._hidden.answer(message))
 
     def evaluate(self, message: Message) -> Message:
         """Rank the held-out items of the site's users; sums over them, and how often which item is in a top 10."""
         number = message.integer("number")
         self.go_to(number)
-        download = Download.unpack(message, self.task.n_clients)
+        secure, download = self._secure(message), Download.unpack(message, self.task.n_clients)
         groups = message.tensor("groups", torch.bool, None, len(self.own))
         evaluator = Evaluator(self.split, logits=self.method.logits)
         found: dict[str, Evaluation] = {}
@@ -105,7 +130,8 @@ class SiteRun:
         if message.fields.get("top"):
             top = evaluator.top(partial(self._scores, download, None), 10)
             tensors["sums.shown"] = torch.bincount(top[top >= 0], minlength=self.task.n_items).double()
-        return Message("evaluated", {"run": self.store.run, "number": number, "names": sums.names}, tensors)
+        fields = {"run": self.store.run, "number": number, "names": sums.names}
+        return self._told(Message("evaluated", fields, tensors), secure)
 
     def finish(self, message: Message) -> Message:
         """Keep the state of the selected round and what the users download, to recommend with."""
