@@ -22,7 +22,7 @@ from fedrec.secure.server import Server
 from fedrec.secure.terms import propose
 
 BOUND = 2.0**24
-"""Largest number in a site's sums, agreed beforehand: three sites are left 35 binary digits behind the point."""
+"""Largest number in a site's sums, agreed beforehand: three sites are left 36 binary digits behind the point."""
 
 COUNTED = 2.0**44
 """Largest count of bytes."""
