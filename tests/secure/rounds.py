@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedrec.secure.identity import identities
+from fedrec.secure.identity import Identity, identities
 from fedrec.secure.messages import Kind
 from fedrec.secure.participant import Participant
 from fedrec.secure.server import Server
@@ -22,12 +22,13 @@ class Round:
         bound: float = 8.0,
         round: int = 0,
         signed: bool = False,
+        who: list[Identity] | None = None,
     ):
         names = [f"site {letter}" for letter in "abcdefgh"[: len(values)]]
         self.terms: Terms = propose(
             {"x": values[0]}, names, {"x": bound}, threshold=threshold, round=round, signed=signed
         )
-        who = identities(len(values)) if signed else [None] * len(values)
+        who = who or (identities(len(values)) if signed else [None] * len(values))
         self.parties = [
             Participant(self.terms, party, {"x": value}, identity=who[party]) for party, value in enumerate(values)
         ]

@@ -67,7 +67,14 @@ def test_different_lists_of_who_is_alive_are_found_out() -> None:
 
 
 def test_a_signature_is_of_one_round() -> None:
-    one, other = (a_round(signed=True).until(Kind.CONFIRM) for _ in range(2))
+    who = identities(3)
+    one, other = (a_round(signed=True, who=who).until(Kind.SHARES) for _ in range(2))
+    rosters = [Message.decode(each.inbox[0], each.terms, Kind.ROSTER).records for each in (one, other)]
+    mixed = rosters[0] | {1: rosters[1][1]}
+    with pytest.raises(MessageError, match="the keys of site b in its roster are not signed by it"):
+        one.parties[0].answer(Message(Kind.ROSTER, SERVER, mixed).encode(one.terms))
+    one.until(Kind.CONFIRM)
+    other.until(Kind.CONFIRM)
     everybody = {party: (0, 1, 2) for party in range(3)}
     signatures(one, everybody)
     with pytest.raises(MessageError, match="signed no such list"):

@@ -151,6 +151,19 @@ def test_sums_of_small_whole_numbers_fit_their_type() -> None:
         secure_sum(data, bounds={"x": 2**30})
 
 
+@pytest.mark.parametrize(("parties", "threshold"), [(4, 2), (5, 2), (3, 4), (2, 1), (6, 0)])
+def test_a_threshold_is_more_than_half(parties, threshold) -> None:
+    with pytest.raises(ConfigError, match=r"a secure sum cannot be taken so: .*(threshold|greater than or equal to 2)"):
+        secure_sum(totals(parties), threshold=threshold)
+
+
+def test_one_party_alone_has_no_secure_sum() -> None:
+    with pytest.raises(ConfigError, match="a secure sum cannot be taken so: parties"):
+        secure_sum(totals(1))
+    with pytest.raises(ConfigError, match="a secure sum cannot be taken so: arrays"):
+        secure_sum([Total(), Total()])
+
+
 def test_unknown_dropouts_are_refused() -> None:
     with pytest.raises(ConfigError, match="party 7 cannot fall silent at 'keys'"):
         secure_sum(totals(3), {7: "keys"})
