@@ -22,11 +22,12 @@ class Round:
         bound: float = 8.0,
         round: int = 0,
         signed: bool = False,
+        ring: int = 64,
         who: list[Identity] | None = None,
     ):
         names = [f"site {letter}" for letter in "abcdefgh"[: len(values)]]
         self.terms: Terms = propose(
-            {"x": values[0]}, names, {"x": bound}, threshold=threshold, round=round, signed=signed
+            {"x": values[0]}, names, {"x": bound}, threshold=threshold, round=round, signed=signed, ring=ring
         )
         who = who or (identities(len(values)) if signed else [None] * len(values))
         self.parties = [

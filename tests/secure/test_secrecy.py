@@ -9,18 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrec.secure.errors import RoundError
-from fedrec.secure.keys import combine
+from fedrec.secure.keys import Stream, combine
 from fedrec.secure.messages import CHECKSUM, HEADER, Kind
 from fedrec.secure.purposes import mask_sign, own_mask, pair_mask
-from fedrec.secure.ring import RingVector
+from fedrec.secure.ring import CHUNK, RingVector
+from fedrec.secure.terms import propose
 from secure.rounds import Round, a_round
 
 BODY = HEADER.size + CHECKSUM
 
 
-def upload(value: torch.Tensor) -> np.ndarray:
+def upload(value: torch.Tensor, ring: int = 64) -> np.ndarray:
     """The bytes of one party's masked numbers, in a round of its own."""
-    round = Round([value, torch.zeros_like(value)]).until(Kind.MASKED)
+    round = Round([value, torch.zeros_like(value)], ring=ring).until(Kind.MASKED)
     return np.frombuffer(round.parties[0].answer(round.inbox[0]), np.uint8)[BODY:]
 
 
@@ -31,18 +32,20 @@ def chi_square(data: np.ndarray) -> float:
     return (found - 255) / np.sqrt(2 * 255)
 
 
+@pytest.mark.parametrize("ring", [32, 64])
 @pytest.mark.parametrize("value", [torch.zeros(40_000), torch.full((40_000,), 8.0), torch.randn(40_000).clamp(-8, 8)])
-def test_bytes_of_an_upload_are_uniform(value) -> None:
-    plain = np.asarray(RingVector.encode(a_round_of(value), {"x": value}).data)
+def test_bytes_of_an_upload_are_uniform(value, ring) -> None:
+    plain = np.asarray(RingVector.encode(a_round_of(value, ring), {"x": value}).data)
     assert chi_square(plain) > 1000
-    data = upload(value)
-    # Six standard deviations: once in a billion rounds by chance. Every place of a number by itself, too.
+    data = upload(value, ring)
+    assert len(data) == len(plain) == 40_000 * ring // 8
+    # Uniform bytes are farther away than this once in ten million times. Every place of a number by itself, too.
     assert abs(chi_square(data)) < 6
     assert all(abs(chi_square(data[place::8])) < 6 for place in range(8))
 
 
-def a_round_of(value: torch.Tensor):
-    return Round([value, value]).terms
+def a_round_of(value: torch.Tensor, ring: int = 64):
+    return Round([value, value], ring=ring).terms
 
 
 def features(uploads: list[np.ndarray]) -> np.ndarray:
@@ -60,13 +63,14 @@ def held_out_accuracy(zeros: list[np.ndarray], ones: list[np.ndarray]) -> float:
     return float(((x[~train] @ weights > 0) == (y[~train] > 0)).mean())
 
 
-def test_two_inputs_cannot_be_told_apart() -> None:
+@pytest.mark.parametrize("ring", [32, 64])
+def test_two_inputs_cannot_be_told_apart(ring) -> None:
     one, other, each = torch.zeros(8), torch.linspace(-8, 8, 8), 300
-    masked = [[upload(value) for _ in range(each)] for value in (one, other)]
-    terms = a_round_of(one)
+    masked = [[upload(value, ring) for _ in range(each)] for value in (one, other)]
+    terms = a_round_of(one, ring)
     plain = [[np.asarray(RingVector.encode(terms, {"x": value}).data) for _ in range(each)] for value in (one, other)]
     assert held_out_accuracy(*plain) == 1.0
-    # 300 held-out uploads: a standard deviation is 0.029.
+    # 300 held-out uploads: coins do worse than this once in thirty million times.
     assert abs(held_out_accuracy(*masked) - 0.5) < 0.16
 
 
@@ -131,3 +135,18 @@ def test_an_upload_stays_masked_when_the_masks_of_their_own_are_opened() -> None
     first.mask(own_mask(round.terms, seeds[0], 0), -1)
     assert abs(chi_square(np.asarray(first.data))) < 6
     assert not torch.equal(first.decode()["x"], value)
+
+
+def test_every_number_is_masked_whatever_ring_it_is_in() -> None:
+    """Whole numbers in both rings, and more of them than are masked at a time."""
+    many = CHUNK + 1000
+    total = {"wide": torch.zeros(many, dtype=torch.int64), "narrow": torch.zeros(many, dtype=torch.int64)}
+    terms = propose(total, ["a", "b"], {"wide": 2.0**40, "narrow": 1.0})
+    assert [terms.ring(array) for array in terms.arrays] == [64, 32]
+    vector = RingVector.encode(terms, total)
+    vector.mask(bytes(32), 1)
+    data = np.asarray(vector.data)
+    # One stream, of which no byte is used twice.
+    assert bytes(data) == bytes(Stream(bytes(32)).take(len(data)))
+    vector.mask(bytes(32), -1)
+    assert not np.asarray(vector.data).any()
