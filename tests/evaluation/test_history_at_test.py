@@ -89,6 +89,17 @@ def test_the_validation_item_itself_is_no_rival_at_test(small):
     assert torch.equal(torch.cat(asked)[:, 0], torch.from_numpy(split.validation.items.values.astype(np.int64)))
 
 
+def test_what_came_later_does_not_count_at_validation_whatever_is_asked_for_first(small):
+    split = at_test(small, "train+validation")
+    plain = lambda clients: torch.zeros(len(clients), split.data.n_items)  # noqa: E731
+    folded = lambda clients, later: plain(clients).scatter_(1, later, 9.0)  # noqa: E731
+    found = [
+        Evaluator(split).evaluate(plain, *parts, folded=folded)
+        for parts in (("validation", "test"), ("test", "validation"))
+    ]
+    assert found[0]["validation"].means() == found[1]["validation"].means()
+
+
 def test_the_split_is_the_same_but_its_hash_is_not(small):
     one, other = (at_test(small, what) for what in ("train", "train+validation"))
     assert one.hash != other.hash

@@ -100,10 +100,11 @@ class Evaluator:
         for clients in self.chunks(order):
             scores = self._scores(scorer, clients)
             for part in wanted:
+                known = scores
                 if part == "test" and folded is not None:
                     came = self._parts["validation"][1][clients.to(self.device)]
-                    scores = self._scores(partial(folded, later=came), clients)
-                blocks = self._evaluate(scores, clients.to(self.device), part)
+                    known = self._scores(partial(folded, later=came), clients)
+                blocks = self._evaluate(known, clients.to(self.device), part)
                 for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
                     for name, value in block.items():
                         values.setdefault(name, np.empty(n))[clients.numpy()] = value
