@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrec.api import load_run
-from fedrec.errors import ConfigError
+from fedrec.errors import DataError
 from fedrec.federation.mixture import Mixture
 from fedrec.report.figures import figures
 from fedrec.report.figures.item_tables import plane
@@ -148,8 +148,9 @@ def test_item_tables_are_laid_out_for_studies_that_kept_models_or_a_user(study, 
     client = next(n for n in range(1, 39) if sizes[n] not in (sizes[n - 1], sizes[n + 1]))
     marked = drawn(runs["adapted"], user=str(split.data.user_ids[client]))["tables-1"].panels[0].series[1]
     assert len(marked.x) == sizes[client]
-    with pytest.raises(ConfigError, match="has no user 'nobody'"):
-        drawn(runs["adapted"], user="nobody")
+    for name in ("nobody", "²"):
+        with pytest.raises(DataError, match=f"has no user '{name}'"):
+            drawn(runs["adapted"], user=name)
 
 
 def test_the_plane_is_the_same_each_time():

@@ -7,7 +7,7 @@ import torch
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.methods import create
-from fedrec.running.saved import read_result, read_values
+from fedrec.running.saved import read_per_client, read_result
 
 QUIET = {"progress": False, "device": "cpu"}
 
@@ -69,7 +69,7 @@ def test_a_run_without_its_model_keeps_its_results(small, tmp_path):
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert left == {"run.json", "lock", "metrics.jsonl", "result.json", "per_client.safetensors", "manifest.json"}
     assert read_result(tmp_path / "run") == run.result
-    values = read_values(tmp_path / "run")["test"].full["ndcg@10"]
+    values = read_per_client(tmp_path / "run")["test"].full["ndcg@10"]
     assert values.tolist() == run.per_client["test"].full["ndcg@10"].tolist()
     with pytest.raises(FedrecError, match="results without a model; train again and keep the model"):
         fedrec.load_run(tmp_path / "run")

@@ -8,7 +8,7 @@ import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import significance
 from fedrec.federation.result import FlatMetrics
-from fedrec.running.saved import read_result, read_values
+from fedrec.running.saved import read_per_client, read_result
 from fedrec.running.saving import WITHOUT_MODEL, save_result
 from fedrec.studies import comparing
 from fedrec.studies.comparing import compare
@@ -32,7 +32,7 @@ def folders(out, result, label):
 
 
 def users(places, metric="ndcg@10"):
-    return np.mean([read_values(place)["test"].full[metric] for place in places], axis=0)
+    return np.mean([read_per_client(place)["test"].full[metric] for place in places], axis=0)
 
 
 def test_rows_are_the_means_of_ordinary_runs(done):

@@ -34,10 +34,9 @@ class Run:
         """Test metrics at the selected round, by ranking."""
         return {"sampled": self.result.test.sampled, "full": self.result.test.full}
 
-    def recommend(self, user: str | int, k: int = 10) -> list[tuple[str | int, float]]:
-        """The ``k`` best new items for a user, by original ids, with scores; whatever the user has had is left out."""
-        data = self.split.data
-        key: str | int = user
+    def client(self, user: str | int) -> int:
+        """The number of a user with this original id, which may be a whole number written as text."""
+        data, key = self.split.data, user
         if key not in data.user_index:
             key = int(user) if isinstance(user, str) and re.fullmatch(r"-?[0-9]+", user) else str(user)
         if key not in data.user_index:
@@ -45,9 +44,13 @@ class Run:
                 f"{data.name} has no user '{user}' after the {self.split.protocol.name} filter; give one of its ids, such as "
                 f"'{data.user_ids[0]}'."
             )
+        return data.user_index[key]
+
+    def recommend(self, user: str | int, k: int = 10) -> list[tuple[str | int, float]]:
+        """The ``k`` best new items for a user, by original ids, with scores; whatever the user has had is left out."""
+        data, client = self.split.data, self.client(user)
         if k < 1:
             raise ConfigError(f"a list of {k} items was asked for; use k of 1 or more.")
-        client = data.user_index[key]
         scores = self.trainer.scores(torch.tensor([client])).cpu()
         seen = torch.from_numpy(self.split.touched[client].astype(np.int64))
         items = top_items(scores, (torch.zeros_like(seen), seen), min(k, data.n_items))[0]

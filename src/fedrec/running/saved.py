@@ -56,8 +56,9 @@ def read_result(folder: str | Path) -> Result:
 
 
 def read_per_client(folder: str | Path) -> dict[str, Evaluation]:
-    """Every metric of every client of a finished run, by part."""
+    """Every metric of every client at the selected round of a finished run, by part."""
     place = Path(folder)
+    _check_finished(place)
     _check(place, (METRICS,))
     return unpack(read_tensors(place / METRICS))
 
@@ -128,14 +129,6 @@ def _check_finished(folder: Path) -> None:
     unfinished = (folder / "run.json").exists()
     hint = "its training has not finished; resume it." if unfinished else "give the folder a run was trained in."
     raise FedrecError(f"{folder} holds no finished run: {hint}")
-
-
-def read_values(folder: str | Path) -> dict[str, Evaluation]:
-    """Every metric of every client at the selected round of a finished run, by part."""
-    place = Path(folder)
-    _check_finished(place)
-    _check(place, (METRICS,))
-    return unpack(read_tensors(place / METRICS))
 
 
 def _known(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fedrec.federation.config import validated
 from fedrec.federation.result import Result
 from fedrec.methods import create
 from fedrec.protocol import Protocol, preset
-from fedrec.running.saved import is_finished, read_result, read_values
+from fedrec.running.saved import is_finished, read_per_client, read_result
 from fedrec.studies.cell import Cell, Planned
 from fedrec.studies.collect import collect, ranking_of, validation_value
 from fedrec.studies.grid import GridRow
@@ -209,7 +209,7 @@ def _users(folders: Sequence[Path], metric: str) -> Values:
     """The mean over runs of each user's value; NaN where a user has none in one of them."""
     values = []
     for folder in folders:
-        test = read_values(folder)["test"]
+        test = read_per_client(folder)["test"]
         known = getattr(test, ranking_of(metric, bool(test.sampled)))
         values.append(known[metric.rpartition(" ")[2]])
     mean: Values = np.stack(values).mean(axis=0)

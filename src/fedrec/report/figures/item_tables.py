@@ -55,17 +55,11 @@ def _of(row: Row, user: str | None, number: int) -> Figure | None:
 
 def _client(run: Run, user: str | None) -> int:
     """The one asked for, or, among those that merge, the one with the median number of training items."""
-    if user is None:
-        clients = _merging(run)
-        counts = run.split.training.positives.counts[clients]
-        return int(clients[np.argsort(counts, kind="stable")[len(counts) // 2]])
-    index = run.split.data.user_index
-    key: str | int = int(user) if user.lstrip("-").isdigit() and int(user) in index else user
-    if key not in index:
-        raise ConfigError(
-            f"{run.split.data.name} has no user '{user}'; give one of its ids, such as '{run.split.data.user_ids[0]}'."
-        )
-    return index[key]
+    if user is not None:
+        return run.client(user)
+    clients = _merging(run)
+    counts = run.split.training.positives.counts[clients]
+    return int(clients[np.argsort(counts, kind="stable")[len(counts) // 2]])
 
 
 def _merging(run: Run) -> NDArray[np.int64]:
