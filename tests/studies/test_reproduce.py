@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,8 +16,10 @@ from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
 from fedrec.studies import pool
 from fedrec.studies import study as studies
+from fedrec.studies.grid import Wanted, grid_of
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import reproduce
+from fedrec.studies.study import parse
 
 SMALL = """
 title = "Small"
@@ -390,3 +393,32 @@ def test_a_worker_ends_its_cell_when_nobody_feeds_it_any_more():
     assert attending.wait(30) == 1
     assert not _alive(cell)
     attending.stdout.close()
+
+
+def test_the_order_of_histories_makes_another_cell_for_methods_that_learn_from_it(demo, tmp_path):
+    """Two files whose parts are the same; in one of them a user's two oldest items are in the other order."""
+    rows = np.flatnonzero(demo.users == 0)
+    rows = rows[np.argsort(demo.timestamps[rows], kind="stable")][:2]
+    swapped = demo.timestamps.copy()
+    swapped[rows] = swapped[rows[::-1]]
+    assert demo.timestamps[rows[0]] < demo.timestamps[rows[1]]
+    cells = {}
+    for name, times in (("one", demo.timestamps), ("other", swapped)):
+        lines = zip(demo.users.tolist(), demo.items.tolist(), times.tolist(), strict=True)
+        (tmp_path / f"{name}.csv").write_text("user,item,timestamp\n" + "".join(f"{u},{i},{t}\n" for u, i, t in lines))
+        study = parse(ORDER.replace("DATA", str(tmp_path / f"{name}.csv")), "order")
+        grid = grid_of(study, Wanted(study.data, study.protocols, (0,)), tmp_path)
+        cells[name] = {row.label: next(row.cells).folder.name for row in grid}
+    assert len({fedrec.HONEST.split(fedrec.read_csv(tmp_path / f"{name}.csv")).hash for name in cells}) == 1
+    same = {label for label, folder in cells["one"].items() if cells["other"][label] == folder}
+    assert same == {"fedmf", "fedgram", "ease", "unordered"}
+
+
+ORDER = "title = 'Order'\ndata = ['DATA']\nprotocols = ['honest']\ncolumns = ['hr@10']\n" + "".join(
+    f"[[rows]]\nlabel = '{label}'\nmethod = '{method}'\nsettings = {settings}\n"
+    for label, method, settings in [
+        ("fedmf", "fedmf", "{}"), ("fedgram", "fedgram", "{}"), ("ease", "ease", "{}"), ("slist", "slist", "{}"),
+        ("fedslist", "fedslist", "{}"), ("unordered", "slist", "{ order = 'none' }"), ("fading", "ease", "{ delta_q = 5 }"),
+        ("fading sums", "fedgram", "{ delta_q = 5 }"),
+    ]
+)  # fmt: skip

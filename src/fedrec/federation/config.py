@@ -21,6 +21,11 @@ class MethodConfig(Settings):
     space: ClassVar[Space] = {}
     """Where to look for good values; empty: what is derived from the defaults."""
 
+    @property
+    def uses_order(self) -> bool:
+        """Whether results depend on the order of a client's training items (``TrainingView.history``)."""
+        return False
+
     @classmethod
     def search_space(cls) -> Space:
         """What tuning searches."""

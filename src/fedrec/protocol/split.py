@@ -49,6 +49,18 @@ class Split:
     """What the protocol's filter kept of the data and what it dropped, and why."""
 
     @property
+    def order_hash(self) -> str:
+        """sha256 of every client's training items in the order of time, by original ids; ``hash`` knows no order within parts."""
+        history, (user_rank, item_rank) = (
+            self.training.history,
+            (canonical(self.data.user_ids), canonical(self.data.item_ids)),
+        )
+        if history is None:
+            return ""
+        lists = Ragged.build(user_rank[history.owners], item_rank[history.values], len(history))
+        return hashlib.sha256(lists.offsets.astype("<i8").tobytes() + lists.values.astype("<i8").tobytes()).hexdigest()
+
+    @property
     def held_out_in_training(self) -> int:
         """Clients whose test item is also among their training rows (possible only with duplicates='keep')."""
         both = np.intersect1d(
@@ -192,7 +204,7 @@ def split_hash(
     held: tuple[Ragged, ...],
     drawn: list[NDArray[np.int32] | None],
 ) -> str:
-    """sha256 of everything a result depends on, by original ids."""
+    """sha256 of everything a result depends on, by original ids; methods that learn from order depend on ``order_hash``, too."""
     # A choice that was added later and changes no part counts only where it is made.
     left_out = {"name"} | ({"history_at_test"} if protocol.history_at_test == "train" else set())
     digest = hashlib.sha256(f"{protocol.model_dump_json(exclude=left_out)}|{seed}".encode())

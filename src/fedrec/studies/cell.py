@@ -90,6 +90,8 @@ class SplitFacts:
     hash: str
     rows: int
     """Training items of all clients."""
+    order: str
+    """Hash of their order, on which some methods depend."""
 
 
 def planned(cell: Cell, label: str, split: SplitFacts, cells: Path) -> Planned:
@@ -100,8 +102,8 @@ def planned(cell: Cell, label: str, split: SplitFacts, cells: Path) -> Planned:
         rounds = min(1, rounds)
         cell = cell.model_copy(update={"rounds": rounds})
     config = config_hash(method, cell.privacy)
-    text = json.dumps([config, split.hash, rounds, cell.seed, cell.evaluate_every])
-    name = hashlib.sha256(text.encode()).hexdigest()[:20]
+    facts = [config, split.hash, rounds, cell.seed, cell.evaluate_every] + [split.order] * method.config.uses_order
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
     with_model = cells / f"{name}-model"
     kept = cell.keep_model or is_finished(with_model)  # a run with its model serves those who need none, too
     return Planned(

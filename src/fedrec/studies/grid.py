@@ -124,7 +124,7 @@ class _Splits:
             try:
                 self._tell(f"splitting {data} ({protocol}, seed {seed})")
                 split = preset(protocol).split(self._load(data), seed)
-                self._facts[key] = SplitFacts(split.hash, int(split.training.positives.counts.sum()))
+                self._facts[key] = SplitFacts(split.hash, int(split.training.positives.counts.sum()), split.order_hash)
             except FedrecError as error:
                 self._facts[key] = error
         return self._facts[key]

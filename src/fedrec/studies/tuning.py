@@ -114,7 +114,7 @@ def tune(
     base = made.describe_config()
     search = _Search(method, protocol, data, fixed, split, source, folder, count, evaluate_every, device, threads)
     with locked(folder):
-        _claim(folder, search, space)
+        _claim(folder, search, space, {"order_hash": split.order_hash} if made.config.uses_order else {})
         known = read_trials(folder / "trials.jsonl")
         if known:
             console.print(f"{len(known)} trials were made before.")
@@ -199,15 +199,15 @@ def toml(result: TuneResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _claim(folder: Path, search: _Search, space: Space) -> None:
-    """Note which search this is, or refuse to go on with another one."""
+def _claim(folder: Path, search: _Search, space: Space, order: dict[str, str]) -> None:
+    """Note which search this is, or refuse to go on with another one; ``order`` has the hash of what only some methods see."""
     path = folder / "tuning.json"
     wanted = {
         "format": 1, "method": search.method, "data": search.data, "split_hash": search.split.hash,
         "fixed": search.fixed, "rounds": search.rounds, "evaluate_every": search.evaluate_every,
         "space": {name: vars(each) | {} for name, each in space.items()},
     }  # fmt: skip
-    wanted = json.loads(json.dumps(wanted))
+    wanted = json.loads(json.dumps(wanted | order))
     if not path.exists():
         write_json(path, wanted)
         return

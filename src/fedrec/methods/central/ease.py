@@ -39,6 +39,11 @@ class EASEConfig(MethodConfig):
     memory_gb: float | None = Field(None, gt=0)
     """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
+    @property
+    def uses_order(self) -> bool:
+        """Where the history fades."""
+        return self.delta_q is not None
+
 
 class EASE(CentralMethod):
     """Item-item weights with a zero diagonal."""

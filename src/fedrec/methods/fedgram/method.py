@@ -68,6 +68,11 @@ class FedGramConfig(PartialConfig):
     memory_gb: float | None = Field(None, gt=0)
     """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
+    @property
+    def uses_order(self) -> bool:
+        """Where the history fades."""
+        return self.delta_q is not None
+
     @model_validator(mode="after")
     def _bounded(self) -> FedGramConfig:
         if self.epsilon is not None and self.n_max is None:

@@ -41,6 +41,11 @@ class SlistConfig(MethodConfig):
     memory_gb: float | None = Field(None, gt=0)
     """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
+    @property
+    def uses_order(self) -> bool:
+        """Unless it is told not to."""
+        return self.order == "time"
+
     def decay(self, timed: bool, clip: float | None = None) -> Decay:
         """What a client adds."""
         return Decay(self.delta_p, self.delta_f, self.a, timed and self.order == "time", clip)
