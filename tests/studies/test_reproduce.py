@@ -16,6 +16,7 @@ from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
 from fedrec.studies import pool
 from fedrec.studies import study as studies
+from fedrec.studies.cell import Cell
 from fedrec.studies.grid import Wanted, grid_of
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import reproduce
@@ -144,6 +145,22 @@ def test_a_cell_whose_process_is_killed_fails_and_the_next_one_is_run(small, tmp
     found = reproduce(small, out=tmp_path, protocols=["honest"], jobs=1, rounds=1, **QUIET)
     assert "the worker process ended" in row(found, "Popular").cells[0].why
     assert row(found, "MF, lr=0.02").cells[0].state == "finished"
+
+
+def test_a_worker_that_says_no_more_is_given_no_other_cell(tmp_path):
+    mine, heard = pool.Worker(1), []
+    mine.end()
+    mine.words = (tmp_path / "words").open("wb+")
+    code = "import os, time; os.close(1); time.sleep(60)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    mine.process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes)
+    job = pool.Job(cell=Cell(method="popularity", data="demo", protocol="honest", seed=0), folder=tmp_path / "run")
+    mine.run(job, heard.append)
+    alive = mine.alive
+    mine.kill()
+    mine.end()
+    assert [said["state"] for said in heard] == ["failed"]
+    assert not alive
 
 
 def test_the_result_is_written_in_all_its_forms(done):

@@ -86,6 +86,9 @@ class Worker:
             hear(said)
             if "state" in said:
                 return
+        if self.alive:  # one that is being killed says no more, and looks alive for a moment
+            self.kill()
+            self.process.wait()
         hear({"state": worker.FAILED, "why": f"the worker process ended: {self._last_words()}"})
 
     @property
