@@ -95,7 +95,7 @@ LONG = 15.0
 
 
 def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> dict[str, Any]:
-    """Time some rounds of one case after a first one that compiles and warms up."""
+    """Time some rounds of one case after two that compile and warm up."""
     check_known([case], [shape])
     chosen_device = resolve_device(device)
     chosen = (CASES | OTHERS)[case]

@@ -127,6 +127,16 @@ def test_a_finished_run_is_read_and_not_trained_again(small, tmp_path):
             resume(small, tmp_path / "run", rounds=rounds)
 
 
+def test_rounds_that_were_refused_are_not_those_of_the_run(cut, small, tmp_path):
+    with pytest.raises(ConfigError, match="already finished 4 rounds"):
+        resume(small, cut, rounds=3)
+    again = fedrec.train(FedMF(epochs=1), small, out=cut, resume=True, **QUIET)
+    assert again.result.rounds == 6
+    with pytest.raises(ConfigError, match="a finished run of 6 rounds"):
+        resume(small, cut, rounds=9)
+    assert fedrec.train(FedMF(epochs=1), small, out=cut, resume=True, **QUIET).result == again.result
+
+
 def test_rounds_are_added_where_checkpoints_were_kept(small, tmp_path):
     train(small, tmp_path / "run", rounds=5, keep_checkpoints=True)
     heard = []

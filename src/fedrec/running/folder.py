@@ -40,10 +40,16 @@ def holds_run(folder: Path) -> bool:
 
 def claim_folder(folder: Path, wanted: Claim, resume: bool) -> None:
     """Note in the folder which run it holds, or refuse to go on in it with another one."""
-    known = known_claim(folder) if resume else None
+    if resume:
+        check_claim(folder, wanted)
+    write_claim(folder, wanted)
+
+
+def check_claim(folder: Path, wanted: Claim) -> None:
+    """Refuse to go on in a folder with another run than the one it holds."""
+    known = known_claim(folder)
     if known is not None:
         check_same(known, wanted, folder)
-    write_claim(folder, wanted)
 
 
 def known_claim(folder: Path) -> Claim | None:
@@ -56,12 +62,13 @@ def known_claim(folder: Path) -> Claim | None:
 
 
 def go_on(state: RunState, folder: Path, rounds: int) -> None:
-    """Continue from the newest whole checkpoint, if there is one."""
+    """Continue from the newest whole checkpoint, if there is one, and note how many rounds are wanted now."""
     found = checkpoint.newest(folder / CHECKPOINTS)
     if found is not None:
         state.restore(checkpoint.load(found), folder)
     if (done := state.history.rounds) > rounds:
         raise ConfigError(f"{folder} has already finished {done} rounds; resume it with {done} rounds or more.")
+    write_claim(folder, state.claim)
 
 
 def tidy(folder: Path, keep_checkpoints: bool) -> None:

@@ -17,8 +17,8 @@ from fedrec.federation.recommender import Recommender
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.build_result import build_result, versions
-from fedrec.running.claim import Claim, claim_of
-from fedrec.running.folder import CHECKPOINTS, STORE, claim_folder, go_on, known_claim, opened, tidy
+from fedrec.running.claim import Claim, claim_of, write_claim
+from fedrec.running.folder import CHECKPOINTS, STORE, check_claim, go_on, known_claim, opened, tidy
 from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog, TensorBoardLog
 from fedrec.running.loop import Loop
 from fedrec.running.options import RunOptions
@@ -58,7 +58,10 @@ def _train(
         return _rounds(method, split, options, device, claim_of(method, split, options, source), listeners)
     with opened(options.out, options.resume):
         claim = claim_of(method, split, _with_rounds(options), source)
-        claim_folder(options.out, claim, options.resume)
+        if options.resume:
+            check_claim(options.out, claim)
+        else:
+            write_claim(options.out, claim)
         if is_finished(options.out) and not (options.out / CHECKPOINTS).exists():
             return _finished(method, options.out, claim, device)
         return _rounds(method, split, options, device, claim, listeners)
