@@ -339,6 +339,31 @@ def _alive(pid):
         return False
 
 
+def test_an_interruption_at_the_very_beginning_stops_too(small, tmp_path):
+    """The worker process has hardly started; nothing of it is a failure."""
+    heard = []
+
+    def tell(number, said):
+        heard.append((number, said.get("state")))
+        if said.get("state") == "running":
+            raise KeyboardInterrupt
+
+    wanted = Wanted(small.data, ("honest",), (0,))
+    cells = [next(row.cells) for row in grid_of(small, wanted, tmp_path)][:2]
+    assert not pool.run_cells(cells, pool.Where(jobs=1), tell)
+    assert heard == [(0, "running"), (0, "stopped")]
+
+
+def test_a_worker_between_two_cells_hears_of_an_interruption(tmp_path):
+    mine, heard = pool.Worker(1), []
+    for name in ("one", "other"):
+        cell = Cell(method="popularity", data="demo", protocol="honest", seed=0, rounds=1)
+        mine.run(pool.Job(cell=cell, folder=tmp_path / name), heard.append)
+        mine.interrupt()
+    mine.end()
+    assert [said["state"] for said in heard if "state" in said] == ["finished", "stopped"]
+
+
 def test_an_interruption_stops_after_the_round_and_says_what_there_is(tmp_path):
     study = begin(tmp_path, "--json")
     until(lambda: rounds_logged(tmp_path) > 5)

@@ -150,6 +150,9 @@ def run_cells(cells: Sequence[Planned], where: Where, tell: Tell) -> bool:
 
     def _one(mine: Worker, number: int) -> str:
         cell = cells[number]
+        if todo.stopped:
+            heard.put((number, worker.INTERRUPTED))
+            return worker.STOPPED
         if cell.finished:  # by somebody else, since this was planned
             heard.put((number, {"state": worker.FINISHED}))
             return worker.FINISHED
@@ -161,6 +164,8 @@ def run_cells(cells: Sequence[Planned], where: Where, tell: Tell) -> bool:
         states: list[str] = []
 
         def hear(said: dict[str, Any]) -> None:
+            if todo.stopped and not mine.alive:  # it was ended on purpose
+                said = worker.INTERRUPTED
             heard.put((number, said))
             states.extend([said["state"]] if "state" in said else [])
 
@@ -195,12 +200,13 @@ class _Todo:
     def __init__(self, cells: int) -> None:
         self._ready, self._open = deque((number, 0.0) for number in range(cells)), cells
         self._changed = threading.Condition()
-        self._stopped = False
+        self.stopped = False
+        """Whether nothing more is to be begun."""
 
     def take(self) -> int | None:
         """The next one; None when there is none left, also none that could come back."""
         with self._changed:
-            while self._open and not self._stopped:
+            while self._open and not self.stopped:
                 now = time.monotonic()
                 for place, (number, due) in enumerate(self._ready):
                     if due <= now:
@@ -222,5 +228,5 @@ class _Todo:
 
     def stop(self) -> None:
         with self._changed:
-            self._stopped = True
+            self.stopped = True
             self._changed.notify_all()

@@ -22,6 +22,7 @@ from fedrec.settings import Settings
 from fedrec.studies.cell import Cell
 
 FINISHED, FAILED, BUSY, STOPPED = "finished", "failed", "busy", "stopped"
+INTERRUPTED = {"state": STOPPED, "why": "interrupted"}
 KILLED_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -45,10 +46,14 @@ def main() -> None:
     """Run what is asked for on stdin, until it ends."""
     reports = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a cell prints is no report
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     import fedrec.api  # noqa: F401 (what every cell needs)
 
     while line := sys.stdin.buffer.readline():
+        if asked:
+            _say(reports, INTERRUPTED)
+            continue
         child = os.fork()
         if child == 0:
             _in_child(Job.model_validate_json(line), reports)
@@ -96,7 +101,7 @@ def run(job: Job, reports: TextIO) -> dict[str, Any]:
     except InUseError as error:
         return {"state": BUSY, "why": str(error)}
     except (KeyboardInterrupt, StoppedError):
-        return {"state": STOPPED, "why": "interrupted"}
+        return INTERRUPTED
     except FedrecError as error:
         if not is_finished(job.folder):  # by somebody else, in the meantime
             return {"state": FAILED, "why": str(error)}
