@@ -21,7 +21,7 @@ from fedrec.running import files, saving
 from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
 from fedrec.studies import tuning
-from fedrec.studies.trials import TrialRecord, suggest
+from fedrec.studies.trials import TrialRecord, read_trials, suggest
 from fedrec.studies.tuning import tune
 
 pytest.importorskip("optuna", reason="needs the extra 'tune'")
@@ -108,6 +108,21 @@ def test_the_best_settings_train_the_same_from_the_command_line(done):
     )
     run = json.loads(said.stdout)
     assert (run["rounds"], run["config"]["lr"], run["config"]["epochs"]) == (1, 0.5, text["settings"]["epochs"])
+
+
+def test_a_configuration_may_name_any_file_and_any_setting(done):
+    _, result = done
+    fixed = {"hidden": [8, 4], "agg": "größe", "rho": None, "flag": True, "small": 1e-7}
+    text = tuning.toml(result.model_copy(update={"data": 'a "\U0001f3ac"\\b.csv', "fixed": fixed}))
+    found = tomllib.loads(text)
+    assert found["data"] == 'a "\U0001f3ac"\\b.csv'
+    assert found["settings"] == fixed | {"rho": "none"} | result.best.settings
+
+
+def test_a_log_of_trials_that_is_no_text_is_one_sentence(tmp_path):
+    (tmp_path / "trials.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(FedrecError, match="is damaged; tune in another folder"):
+        read_trials(tmp_path / "trials.jsonl")
 
 
 @pytest.mark.parametrize(

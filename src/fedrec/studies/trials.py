@@ -41,7 +41,7 @@ def read_trials(path: Path) -> list[TrialRecord]:
     """The trials of a log; a last line that was cut short is dropped from it."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         write_text(path, "".join(lines[:-1]))
         lines = lines[:-1]

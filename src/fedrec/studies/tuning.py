@@ -184,8 +184,8 @@ def toml(result: TuneResult) -> str:
     best = result.best
     lines = [
         f"# Trial {best.number} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
-        f"data = {json.dumps(result.data)}",
-        f"protocol = {json.dumps(result.protocol)}",
+        f"data = {_toml(result.data)}",
+        f"protocol = {_toml(result.protocol)}",
         "",
         "[run]",
         f"rounds = {result.rounds}",
@@ -193,10 +193,15 @@ def toml(result: TuneResult) -> str:
         "[settings]",
     ]
     lines += [
-        f"{name} = {json.dumps('none' if value is None else value)}"
+        f"{name} = {_toml('none' if value is None else value)}"
         for name, value in (result.fixed | best.settings).items()
     ]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A text, number or list as TOML, which is JSON but for signs beyond 16 bits."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _claim(folder: Path, search: _Search, space: Space, order: dict[str, str]) -> None:
