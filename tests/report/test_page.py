@@ -167,8 +167,16 @@ def test_paired_tests_are_a_table(runs):
         data="small", protocol="honest*", metric="ndcg@10", label="MF", reference="Merged, rho=0", users=40, difference=0.0123,
         low=-0.01, high=0.03, bootstrap_p=0.02, bootstrap_holm=0.04, wilcoxon_p=0.00001, wilcoxon_holm=0.00002,
     )  # fmt: skip
-    text = html(write_study(runs, folder, kind="comparison", tests=[test]))
-    for words in ("Paired tests against Merged, rho=0", "+0.0123", "-0.0100 to +0.0300", "0.0400", "&lt; 0.0001"):
+    other = test.model_copy(update={"data": "elsewhere", "reference": "Another"})
+    text = html(write_study(runs, folder, kind="comparison", tests=[test, other]))
+    for words in (
+        "Paired tests against the reference of each data set",
+        "Another",
+        "+0.0123",
+        "-0.0100 to +0.0300",
+        "0.0400",
+        "&lt; 0.0001",
+    ):
         assert words in text
 
 

@@ -35,9 +35,9 @@ def tests(section: Section) -> str:
     """Paired tests, where the study has some."""
     if not section.study.tests:
         return ""
-    first = section.study.tests[0]
     heads = [
         "row",
+        "against",
         "data",
         "protocol",
         "metric",
@@ -49,13 +49,13 @@ def tests(section: Section) -> str:
     ]
     rows = [
         [
-            Cell(t.label), Cell(t.data, "words"), Cell(t.protocol, "words"), Cell(t.metric, "words"), Cell(f"{t.users:,}"),
+            Cell(t.label), Cell(t.reference, "words"), Cell(t.data, "words"), Cell(t.protocol, "words"), Cell(t.metric, "words"), Cell(f"{t.users:,}"),
             Cell(f"{t.difference:+.4f}"), Cell(f"{t.low:+.4f} to {t.high:+.4f}"), Cell(_p(t.bootstrap_holm)), Cell(_p(t.wilcoxon_holm)),
         ]
         for t in section.study.tests
     ]  # fmt: skip
-    kinds = ["words", "words", "words", "words", *[""] * 5]
-    caption = f"Paired tests against {first.reference}, over users; p values are Holm-corrected."
+    kinds = ["words"] * 5 + [""] * 5
+    caption = "Paired tests against the reference of each data set, over users; p values are Holm-corrected."
     return table(caption, [[Cell(h, k) for h, k in zip(heads, kinds, strict=True)]], [("", rows)])
 
 
