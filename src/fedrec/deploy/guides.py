@@ -9,7 +9,7 @@ _SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")" && exec ${{FEDREC:-fedrec}} federation {command} . "$@"
 """
 
-_SERVICE = """# {what}. Copy to /etc/systemd/system, set the three lines with a path or a user, then:
+_SERVICE = """# {what}. Copy to /etc/systemd/system, set the lines with a path or a user, then:
 #   systemctl daemon-reload && systemctl enable --now {unit}
 [Unit]
 Description={what}
@@ -19,6 +19,7 @@ Wants=network-online.target
 [Service]
 User=fedrec
 WorkingDirectory=/srv/fedrec/{folder}
+Environment=XDG_CACHE_HOME=/srv/fedrec/{folder}/.cache
 ExecStart=/srv/fedrec/venv/bin/fedrec federation {command} /srv/fedrec/{folder}
 Restart=always
 RestartSec=10

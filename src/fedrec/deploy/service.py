@@ -104,6 +104,7 @@ def take_part(folder: Path, data: Path | None, columns: dict[str, str]) -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
         for noisy in ("httpx", "flwr"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
+        logging.getLogger("flwr").propagate = False  # it has a handler of its own
         log = logging.getLogger("fedrec.site")
         log.info(
             "site %s of %s: %d users, %d rows",
