@@ -46,7 +46,7 @@ def train(data, folder, method, options, *, sites=None, transport=None, rounds=3
     )
 
 
-def simulated(data, method, options, rounds=3):
+def simulated(data, method, options, rounds=3, **more):
     """The simulation of the same users."""
     splits = [site_data(part, data.item_ids, PROTOCOL, 0).split for part in thirds(data)]
-    return fedrec.train(create(method, options), pooled(splits), rounds=rounds, progress=False)
+    return fedrec.train(create(method, options), pooled(splits), rounds=rounds, progress=False, **more)

@@ -20,6 +20,7 @@ from fedrec.cli.common import (
     print_json,
     read_protocol,
 )
+from fedrec.cli.privacy import privacy_of
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.methods import create
@@ -156,6 +157,12 @@ def run(
     deadline: Annotated[float, typer.Option(help="Seconds a site has for an answer.", min=1)] = 600,
     min_sites: Annotated[int, typer.Option(help="Sites that must answer for a round to count.", min=1)] = 1,
     wait: Annotated[float, typer.Option(help="Seconds to wait for sites to connect.", min=0)] = 60,
+    ldp: Annotated[str | None, typer.Option(help="Local differential privacy: laplace or gaussian.")] = None,
+    ldp_clip: Annotated[
+        float | None, typer.Option(help="Clips an upload's change (default 1); 0: no clipping.")
+    ] = None,
+    ldp_scale: Annotated[float | None, typer.Option(help="Of the noise (default 0.01).")] = None,
+    ldp_delta: Annotated[float | None, typer.Option(help="Of the stated guarantee (default 1e-5).")] = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Behind secure aggregation: the server learns sums over all sites only.")
     ] = False,
@@ -178,6 +185,7 @@ def run(
         checkpoint_every=checkpoint_every,
         resume=resume,
         progress=not quiet,
+        privacy=privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta),
     )
     shown = [] if quiet else [ProgressDisplay(chosen)]
     result = run_at(

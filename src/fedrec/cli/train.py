@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from fedrec.api import train
 from fedrec.cli.common import (
@@ -36,10 +35,10 @@ from fedrec.cli.common import (
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigFile, given, read_config
+from fedrec.cli.privacy import privacy_of
 from fedrec.cli.splitting import split_data, tell_filtered
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
-from fedrec.federation.privacy import Privacy
 from fedrec.methods import create
 from fedrec.protocol.given import GIVEN, given_split
 from fedrec.running.options import RunOptions
@@ -149,7 +148,7 @@ def train_command(
             "keep_model": keep_model,
             "resume": resume,
             "progress": not quiet,
-            "privacy": _stage(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
+            "privacy": privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
             "store": choice("store", store, ("memory", "disk")),
             "tensorboard": tensorboard,
             "threads": threads,
@@ -193,23 +192,3 @@ def train_command(
         print_json(run.result.model_dump(mode="json"))
     else:
         print_results([run.result])
-
-
-def _stage(
-    ldp: str | None, clip: float | None, scale: float | None, delta: float | None, reproducible: bool
-) -> Privacy | None:
-    given = {"clip": clip, "scale": scale, "delta": delta, "reproducible": reproducible or None}
-    if ldp is None:
-        for name, value in given.items():
-            if value is not None:
-                raise ConfigError(f"--ldp-{name} has no effect without --ldp; add --ldp laplace or --ldp gaussian.")
-        return None
-    settings: dict[str, Any] = {"mechanism": choice("--ldp mechanism", ldp, ("laplace", "gaussian"))}
-    settings |= {name: value for name, value in given.items() if value is not None}
-    if clip == 0:
-        settings["clip"] = None
-    try:
-        return Privacy(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"--ldp-{first['loc'][0]} is {first['input']}: {first['msg']}.") from None

@@ -23,6 +23,7 @@ from fedrec.federation.arrows import Arrows, Gathering
 from fedrec.federation.clients import Clients
 from fedrec.federation.method import Sums, Uploads
 from fedrec.federation.payload import Part, RowUpdate, Table, Upload
+from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.server import Server
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
@@ -56,9 +57,9 @@ class Checked:
 class Checker:
     """Knows what answers must look like, and how large the last ones were."""
 
-    def __init__(self, method: Arrows, task: Task) -> None:
+    def __init__(self, method: Arrows, task: Task, privacy: Privacy | None = None) -> None:
         """Nothing has come yet."""
-        self.method, self.task = method, task
+        self.method, self.task, self.privacy = method, task, privacy
         self.last: dict[str, Checked] = {}
         self._forms: tuple[int, Gathering] | None = None
 
@@ -85,7 +86,7 @@ class Checker:
     def model(self, number: int, server: Server, everybody: Tensor) -> Gathering:
         """What an answer of a round looks like."""
         if self._forms is None or self._forms[0] != number:
-            self._forms = number, rehearsal(self.method, self.task, server, number, everybody)
+            self._forms = number, rehearsal(self.method, self.task, server, number, everybody, self.privacy)
         return self._forms[1]
 
     def sums(self, number: int, server: Server, everybody: Tensor) -> dict[str, Tensor]:
@@ -128,7 +129,9 @@ class Checker:
         return shown
 
 
-def rehearsal(method: Arrows, task: Task, server: Server, number: int, chosen: Tensor) -> Gathering:
+def rehearsal(
+    method: Arrows, task: Task, server: Server, number: int, chosen: Tensor, privacy: Privacy | None = None
+) -> Gathering:
     """What a round's answer looks like: that of one made-up client of every kind."""
     kinds = server.kinds(chosen)
     labels = torch.zeros(len(chosen), dtype=torch.int64) if kinds is None else kinds.cpu().long()
@@ -137,7 +140,8 @@ def rehearsal(method: Arrows, task: Task, server: Server, number: int, chosen: T
     counts[picked.numpy()] = 1
     items = Ragged(np.append(0, counts.cumsum()), np.zeros(len(picked), np.int32))
     view = TrainingView(task.n_clients, task.n_items, items, items, items)
-    clients, gathering = Clients(method, view, task, Setup(task.seed), share=picked), method.gather(task)
+    setup = Setup(task.seed, privacy=None if privacy is None else PrivacyStage(privacy, task.seed))
+    clients, gathering = Clients(method, view, task, setup, share=picked), method.gather(task)
     clients.train(picked, number, server, gathering, RoundReport())
     return gathering
 

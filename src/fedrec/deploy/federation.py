@@ -70,7 +70,7 @@ class Federation:
         counts = torch.cat([member.counts for member in self.members])
         self.task = Task(len(counts), len(self.plan.catalogue), counts, self.plan.seed, self.device)
         self.server, self.ledger = Server(self.method, self.task), Ledger(len(counts))
-        self.checker = Checker(self.method, self.task)
+        self.checker = Checker(self.method, self.task, self.plan.privacy)
         self._start(list(sound))
 
     def _check_known(self, name: str, reply: Message, known: list[Member] | None) -> None:
@@ -101,6 +101,7 @@ class Federation:
     def _start(self, names: list[str]) -> None:
         fields: dict[str, Any] = {"run": self.plan.run, "method": self.method.name, "seed": self.plan.seed}
         fields["config"] = self.method.describe_config()
+        fields["privacy"] = None if self.plan.privacy is None else self.plan.privacy.model_dump(mode="json")
         requests = {
             member.name: Message("start", fields | {"first": member.first}, {"counts": self.task.counts})
             for member in self.members
@@ -140,10 +141,12 @@ class Federation:
                 report.clients += int(answer.report["clients"])
                 report.bytes_up += int(answer.report["bytes_up"])
                 report.bytes_down += int(answer.report["bytes_down"])
+            if private := self.plan.privacy is not None:
+                self.ledger.uploads[chosen] += 1  # what was asked for may have been sent, used or not
             for name in names:
                 who = self._own(name, chosen)
                 nothing = torch.zeros(len(who), dtype=torch.int64)
-                self.ledger.note(who, number, sent=nothing, received=nothing, uploaded=True)
+                self.ledger.note(who, number, sent=nothing, received=nothing, uploaded=not private)
             self.server.step(gathering, number)
         report.loss = loss / report.clients if report.clients else float("nan")
         return report
@@ -283,6 +286,11 @@ class Federation:
         for name, clients in self.method.client_groups(self.task).items():
             found[f"group {name}"] = torch.zeros(n, dtype=torch.bool).index_fill(0, clients.cpu(), True)
         return found
+
+    @property
+    def most_uploads(self) -> int:
+        """Uploads of the client that was asked for most so far."""
+        return int(self.ledger.uploads.max())
 
     def finish(self, done: int) -> None:
         """Tell the sites which state to recommend with, and what their users download for it."""

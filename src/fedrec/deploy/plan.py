@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrec.data.interactions import Ids
+from fedrec.federation.privacy import Privacy
 from fedrec.protocol.protocol import Protocol
 
 
@@ -24,5 +25,7 @@ class Plan:
     """Sites that must answer for a round to count."""
     secure: bool = False
     """Behind secure aggregation: the server learns sums over sites, and nothing of any one of them."""
+    privacy: Privacy | None = None
+    """Local differential privacy: clients clip their uploads and add noise before anything is summed."""
     wait: float = 60.0
     """Seconds to wait for sites to connect before a run begins."""

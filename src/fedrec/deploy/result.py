@@ -14,12 +14,14 @@ from fedrec.deploy.judge import Best
 from fedrec.deploy.run_state import FederationState
 from fedrec.deploy.sums import MetricSums
 from fedrec.evaluation.groups import coverage_of, gini_of
+from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.result import (
     ClientGroup,
     FinalMetrics,
     FlatMetrics,
     GroupMean,
     Metrics,
+    PrivacyReport,
     Result,
     Seconds,
     ViewMetrics,
@@ -65,8 +67,17 @@ def federation_result(state: FederationState, best: Best, shown: Tensor, total: 
         },
         client_groups=_named(best.sums, federation),
         diagnostics=diagnostics | {"federation": wire},
+        privacy=_privacy(federation),
     )
     return result.model_copy(update={"tables": method.tables(result)})
+
+
+def _privacy(federation: Federation) -> PrivacyReport | None:
+    settings, method = federation.plan.privacy, federation.method
+    if settings is None:
+        return None
+    told = PrivacyStage(settings, federation.plan.seed).describe(federation.most_uploads, method.privacy_notes())
+    return PrivacyReport.model_validate(told)
 
 
 def _flat(sums: MetricSums, part: str) -> FlatMetrics:

@@ -22,7 +22,7 @@ from fedrec.federation.arrows import Arrows
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.running import checkpoint
-from fedrec.running.claim import Claim
+from fedrec.running.claim import Claim, config_hash
 from fedrec.running.files import FORMAT, append_line, checksum, write_json, write_tensors
 from fedrec.running.folder import CHECKPOINTS, claim_folder, opened, tidy
 from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog
@@ -52,6 +52,8 @@ def run(
         raise ConfigError("a federation's run needs a run folder (out), to be able to go on after an interruption.")
     if not isinstance(method, Arrows):
         raise ConfigError(f"{method.name} is centralised: it needs all data in one place, which a federation has not.")
+    if plan.privacy is not None and (problem := method.privacy_problem()):
+        raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
     if plan.secure:
         require_sums(method)
         check_sites(len(expected))
@@ -127,7 +129,6 @@ def _save(folder: Path, federation: Federation, best: Best, result: Result) -> N
 
 def _claim(method: Arrows, plan: Plan, members: list[Member], options: RunOptions, name: str) -> Claim:
     config: dict[str, Any] = method.describe_config()
-    text = json.dumps([method.name, config, None], sort_keys=True)
     splits = [[member.name, member.split_hash] for member in members]
     return Claim(
         method=method.name,
@@ -137,12 +138,12 @@ def _claim(method: Arrows, plan: Plan, members: list[Member], options: RunOption
         leak_reasons=list(plan.protocol.leak_reasons),
         seed=plan.seed,
         config=config,
-        config_hash=hashlib.sha256(text.encode()).hexdigest(),
+        config_hash=config_hash(method, plan.privacy),
         split_hash=hashlib.sha256(json.dumps(splits).encode()).hexdigest(),
         split_seed=plan.split_seed,
         protocol_options=plan.protocol,
         source={"federation": name, "sites": [member.name for member in members]},
-        privacy=None,
+        privacy=None if plan.privacy is None else plan.privacy.model_dump(mode="json"),
         evaluate_every=options.evaluate_every,
         rounds=method.rounds if options.rounds is None else options.rounds,
     )

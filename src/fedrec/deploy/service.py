@@ -181,6 +181,7 @@ def run_at(
         min_sites=min_sites,
         wait=wait,
         secure=secure,
+        privacy=options.privacy,
     )
     from fedrec.deploy.flower.grid import connected
 

@@ -106,8 +106,11 @@ class Site:
         counts = message.tensor("counts", torch.int64, None)
         setup = {"method": message.text("method"), "config": message.fields.get("config", {})}
         setup |= {"seed": message.integer("seed"), "first": message.integer("first")}
+        setup["privacy"] = message.fields.get("privacy")
         store.save_setup(setup, counts)
         self._open = None
         run = self._run(store)
+        if setup["privacy"] is not None:
+            run.begin()
         log.info("run %s: %s with %d users", store.run, setup["method"], run.split.data.n_users)
         return Message("started", {"run": store.run, "private_bytes": run.clients.private_bytes})

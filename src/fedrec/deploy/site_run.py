@@ -18,6 +18,7 @@ from fedrec.evaluation.evaluator import Evaluation, Evaluator
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.clients import Clients
 from fedrec.federation.method import EachMethod, Sums, Uploads
+from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
@@ -48,11 +49,17 @@ class SiteRun:
         if not torch.equal(counts[own], torch.from_numpy(self.split.training.positives.counts)):
             raise BadMessageError("its counts are not those of this site's users")
         view = widened(self.split.training, self.first, n)
-        self.clients = Clients(self.method, view, self.task, Setup(setup["seed"]), share=own)
-        self.own, self.fresh, self.number = own, self._copy(), 0
+        stage = None if setup["privacy"] is None else PrivacyStage(Privacy(**setup["privacy"]), setup["seed"])
+        self.clients = Clients(self.method, view, self.task, Setup(setup["seed"], privacy=stage), share=own)
+        self.own, self.fresh, self.number = own, self._copy(), -1  # nothing is loaded
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.clients.state().items()}
+
+    def begin(self) -> None:
+        """Keep the state before the first round, with the secrets that noise follows from: none is drawn twice."""
+        if self.store.state(0) is None:
+            self.store.save_state(0, self.fresh, [0])
 
     def go_to(self, number: int) -> None:
         """Go back to the newest state of no more than ``number`` rounds."""
