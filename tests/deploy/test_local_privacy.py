@@ -29,10 +29,11 @@ def test_noise_from_the_seed_is_that_of_the_simulation(demo, tmp_path):
 
 
 def test_noise_is_secret_and_its_cost_is_told(demo, tmp_path):
-    (one, first), (_, second) = (run(demo, tmp_path / name, NOISE) for name in "ab")
+    (one, first), (two, second) = (run(demo, tmp_path / name, NOISE) for name in "ab")
     assert not torch.equal(first, second)
     assert one.privacy.epsilon_total == pytest.approx(PrivacyStage(NOISE, 0).epsilon(2))
-    assert one.privacy.most_uploads_of_a_client == 2
+    for found in (one, two):  # whichever round is selected, both were sent
+        assert found.privacy.most_uploads_of_a_client == 2
     names = {path.name for path in (tmp_path / "a" / "run").rglob("*.safetensors")}
     assert names == {"server.safetensors"}
 

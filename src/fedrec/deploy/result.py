@@ -14,7 +14,6 @@ from fedrec.deploy.judge import Best
 from fedrec.deploy.run_state import FederationState
 from fedrec.deploy.sums import MetricSums
 from fedrec.evaluation.groups import coverage_of, gini_of
-from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.result import (
     ClientGroup,
     FinalMetrics,
@@ -29,7 +28,14 @@ from fedrec.federation.result import (
 from fedrec.running.build_result import bytes_of, selected_on, versions, work_of
 
 
-def federation_result(state: FederationState, best: Best, shown: Tensor, total: float, wire: dict[str, Any]) -> Result:
+def federation_result(
+    state: FederationState,
+    best: Best,
+    shown: Tensor,
+    total: float,
+    wire: dict[str, Any],
+    privacy: PrivacyReport | None,
+) -> Result:
     """Everything worth knowing; ``shown`` [m] says how often which item is in a top 10, ``wire`` what sites sent."""
     federation, history, claim = state.federation, state.history, state.claim
     method, protocol, final = federation.method, federation.plan.protocol, state.selection.final
@@ -67,17 +73,9 @@ def federation_result(state: FederationState, best: Best, shown: Tensor, total: 
         },
         client_groups=_named(best.sums, federation),
         diagnostics=diagnostics | {"federation": wire},
-        privacy=_privacy(federation),
+        privacy=privacy,
     )
     return result.model_copy(update={"tables": method.tables(result)})
-
-
-def _privacy(federation: Federation) -> PrivacyReport | None:
-    settings, method = federation.plan.privacy, federation.method
-    if settings is None:
-        return None
-    told = PrivacyStage(settings, federation.plan.seed).describe(federation.most_uploads, method.privacy_notes())
-    return PrivacyReport.model_validate(told)
 
 
 def _flat(sums: MetricSums, part: str) -> FlatMetrics:

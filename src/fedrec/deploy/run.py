@@ -19,8 +19,9 @@ from fedrec.deploy.run_state import FederationState, known_members
 from fedrec.deploy.transport import Transport
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.arrows import Arrows
+from fedrec.federation.privacy import PrivacyStage
 from fedrec.federation.recommender import Recommender
-from fedrec.federation.result import Result
+from fedrec.federation.result import PrivacyReport, Result
 from fedrec.running import checkpoint
 from fedrec.running.claim import Claim, config_hash
 from fedrec.running.files import FORMAT, append_line, checksum, write_json, write_tensors
@@ -98,6 +99,7 @@ def _run(
     title = f"{method.name} on {name} ({plan.protocol.name})"
     Loop(state, options, claim.rounds, title, told).run()
     best = state.selection.conclude(state.history.rounds)
+    privacy = _privacy(federation)  # of all rounds, before going back to the best one
     federation.load_state(best.state)
     _, shown = federation.evaluate(best.round, top=True)
     federation.finish(best.round)
@@ -111,10 +113,19 @@ def _run(
         }
         for member in federation.members
     }
-    result = federation_result(state, best, shown, time.perf_counter() - start, wire)
+    result = federation_result(state, best, shown, time.perf_counter() - start, wire, privacy)
     _save(folder, federation, best, result)
     tidy(folder, options.keep_checkpoints)
     return result
+
+
+def _privacy(federation: Federation) -> PrivacyReport | None:
+    """What noise is worth for the client that was asked for most."""
+    settings, method = federation.plan.privacy, federation.method
+    if settings is None:
+        return None
+    told = PrivacyStage(settings, federation.plan.seed).describe(federation.most_uploads, method.privacy_notes())
+    return PrivacyReport.model_validate(told)
 
 
 def _save(folder: Path, federation: Federation, best: Best, result: Result) -> None:
