@@ -60,17 +60,19 @@ class Processes:
         process.wait(GRACE)
 
     def stop(self) -> None:
-        """End everything."""
-        for process in self.running.values():
-            process.terminate()
-        end = time.monotonic() + GRACE
-        for process in self.running.values():
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End everything; what was started first, the server, last, so that the others can take their leave of it."""
+        found = list(self.running.values())
         self.running.clear()
+        for some in (found[1:], found[:1]):
+            for process in some:
+                process.terminate()
+            end = time.monotonic() + GRACE
+            for process in some:
+                try:
+                    process.wait(max(0.1, end - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 @contextmanager
