@@ -209,7 +209,7 @@ def test_a_last_width_of_one_is_the_output_layer() -> None:
         ({"tower": (30, 8)}, "start at 32"),
         ({"tower": (32,)}, "at least one positive width"),
         ({"tower": (32, 1)}, "at least one positive width"),
-        ({"tower": (32, 0, 8)}, "positive width"),
+        ({"tower": (32, 0, 8)}, r"tower\[1\].*greater than or equal to 1"),
         ({"variant": "gmf", "tower": (32, 8)}, "has no tower"),
         ({"variant": "deep"}, "variant"),
     ],
