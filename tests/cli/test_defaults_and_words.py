@@ -53,8 +53,10 @@ def flags_in(tree):
 
 
 def test_library_words_are_no_flags():
+    """Only `cli` knows flags; the guides for operators are command lines to type."""
+    guides = SOURCE / "deploy" / "guides.py"
     for path in SOURCE.rglob("*.py"):
-        if "cli" not in path.relative_to(SOURCE).parts:
+        if "cli" not in path.relative_to(SOURCE).parts and path != guides:
             assert flags_in(ast.parse(path.read_text())) == [], path
 
 
