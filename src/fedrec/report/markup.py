@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -41,7 +42,7 @@ def table(caption: str, heads: Sequence[Sequence[Cell]], bodies: Sequence[tuple[
         if title:
             parts.append(f'<tr><th scope="rowgroup" colspan="{width}"><span>{title}</span></th></tr>')
         for first, *rest in rows:
-            parts.append(f'<tr><th scope="row">{_inside(first)}</th>{"".join(map(_cell, rest))}</tr>')
+            parts.append(f'<tr><th scope="row">{_breakable(_inside(first))}</th>{"".join(map(_cell, rest))}</tr>')
         parts.append("</tbody>")
     return "".join([*parts, "</table></div>"])
 
@@ -60,6 +61,11 @@ def pairs(values: dict[str, str]) -> str:
 
 def _inside(cell: Cell) -> str:
     return cell.text if cell.html else text(cell.text)
+
+
+def _breakable(markup: str) -> str:
+    """Long names may be broken behind the signs in them; what is markup already stays as it is."""
+    return markup if "<" in markup else re.sub(r"([+=_])(?=\w)", r"\1<wbr>", markup)
 
 
 def _class(kind: str) -> str:

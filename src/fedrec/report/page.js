@@ -13,16 +13,18 @@
   // Names are text; plotly would read tags and formulas in them.
   const safe = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
 
+  // Lines of at most so many signs: broken at spaces, long names behind their signs, and only what is still too long anywhere.
   function wrapped(text, width) {
     const lines = [""];
-    for (let word of String(text).split(" ")) {
-      while (word.length > width) {
-        lines.push(word.slice(0, width - 1) + "-");
-        word = word.slice(width - 1);
-      }
-      const last = lines[lines.length - 1];
-      if ((last + " " + word).trim().length > width) lines.push(word);
-      else lines[lines.length - 1] = (last + " " + word).trim();
+    const put = (part, space) => {
+      const last = lines[lines.length - 1] + (lines[lines.length - 1] && space);
+      if ((last + part).length <= width) return void (lines[lines.length - 1] = last + part);
+      for (; part.length > width; part = part.slice(width - 1)) lines.push(part.slice(0, width - 1) + "-");
+      lines.push(part);
+    };
+    for (const word of String(text).split(" ")) {
+      if (word.length <= width) put(word, " ");
+      else word.split(/(?<=[+=_])/).forEach((part, n) => put(part, n ? "" : " "));
     }
     return lines.filter(Boolean).map(safe).join("<br>");
   }
@@ -143,7 +145,8 @@
     const inside = levels.map((one) => one.y[0]);
     const data = series.filter((one) => one.kind !== "level").flatMap((one) => traces(one, panel, t));
     if (inside.length) data.push({ type: "scatter", mode: "markers", x: series.find((one) => one.x.length)?.x.slice(0, 1).flatMap((v) => inside.map(() => v)) || inside, y: inside, marker: { opacity: 0 }, hoverinfo: "skip", showlegend: false });
-    const height = panel.sideways ? 44 + 34 * names.length : panel.x.hidden ? 300 : 320;
+    const lines = Math.max(1, ...names.map((name) => name.split("<br>").length));
+    const height = panel.sideways ? 44 + Math.max(34, 6 + 16 * lines) * names.length : panel.x.hidden ? 300 : 320;
     const layout = {
       height, margin: { l: 8, r: 14, t: 12, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: t.ink, size: 12 }, xaxis, yaxis, dragmode: false,

@@ -111,7 +111,8 @@ def _section(n: int, section: Section, figures: Sequence[Figure], numbered: obje
         details.missing(section),
     ]
     parts += [details.tests(section), details.measured(section)]
-    parts += [_figure(n, next(numbered), figure) for figure in figures]  # type: ignore[call-overload]
+    drawn = "".join(_figure(n, next(numbered), figure) for figure in figures)  # type: ignore[call-overload]
+    parts += [f'<div class="figures">{drawn}</div>'] if drawn else []
     parts += [f'<h3 id="s{n}-configuration">Configuration</h3>', details.configuration(section)]
     parts += [
         f'<h3 id="s{n}-versions">Versions and hashes</h3>',
@@ -138,8 +139,9 @@ def _figure(section: int, place: int, figure: Figure) -> str:
         for panel in figure.panels
     )
     numbers = "".join(_numbers(panel) for panel in figure.panels if not panel.x.hidden)
+    wide = ' class="wide"' if len(figure.panels) > 1 else ""
     return (
-        f'<figure id="s{section}-{text(figure.key)}" data-figure="{place}"><h3>{text(figure.title)}</h3>'
+        f'<figure id="s{section}-{text(figure.key)}" data-figure="{place}"{wide}><h3>{text(figure.title)}</h3>'
         f'<figcaption class="about">{paragraph(figure.about)}</figcaption>{shown}'
         f'<div class="panels{" one" if len(figure.panels) == 1 else ""}">{panels}</div>'
         "<noscript><p>Figures are drawn by a script; their numbers are below.</p></noscript>"
