@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.federation.recommender import Recommender
-from fedrec.methods import create, rebuild
+from fedrec.methods import create, find, rebuild
 from fedrec.protocol import Split
 from fedrec.running import training
 from fedrec.running.listeners import Listener
@@ -37,7 +37,11 @@ def train(
     return training.train(method, split, options, source=source, listeners=listeners, **changes)
 
 
-def load_run(folder: str | Path, *, device: str = "cpu") -> Run:
-    """A finished run from its folder, which holds all it takes: the data it was trained on may be gone."""
+def load_run(folder: str | Path, *, device: str = "cpu", method: type[Recommender] | str | None = None) -> Run:
+    """A finished run from its folder, which holds all it takes: the data it was trained on may be gone.
+
+    ``method`` is the class of a method that is not installed, or its file and class (``./mymethod.py:MyMethod``).
+    """
     result = read_result(folder)
-    return restore(rebuild(result.method, result.config), folder, result, device)
+    own = find(method) if isinstance(method, str) else method
+    return restore(rebuild(result.method, result.config, own), folder, result, device)

@@ -12,9 +12,9 @@ from fedrec import methods
 from fedrec.cli.common import DEFAULT_PROTOCOL, JsonOption, err, out, print_json
 from fedrec.cli.tables import plain_table
 from fedrec.errors import ConfigError
-from fedrec.federation.recommender import Recommender
 from fedrec.methods import create
 from fedrec.methods.cost import bytes_per_round
+from fedrec.methods.own_file import is_own_file
 from fedrec.methods.tuned import tuned
 from fedrec.protocol.presets import PRESETS, SUMMARIES
 from fedrec.settings import Settings
@@ -60,15 +60,15 @@ def methods_command(
 
 def _brief(name: str) -> dict[str, Any]:
     kind = methods.find(name)
-    usual, other = _sees(kind)
+    usual, other = _sees(name)
     return {"name": name, "title": kind.title, "sees": usual if usual == other else f"{usual} *"}
 
 
 def _describe(name: str) -> dict[str, Any]:
     kind = methods.find(name)
-    sent, (usual, other) = bytes_per_round(name), _sees(kind)
+    sent, (usual, other) = bytes_per_round(name), _sees(name)
     return {
-        "name": name,
+        "name": kind.name if is_own_file(name) else name,
         "title": kind.title,
         "paper": kind.paper,
         "private": kind.private,
@@ -91,9 +91,10 @@ def settings_of(kind: type[Settings], usual: Settings) -> dict[str, dict[str, An
     }
 
 
-def _sees(kind: type[Recommender]) -> tuple[str, str]:
+def _sees(name: str) -> tuple[str, str]:
     """What the server sees with the settings a run has by default, and with those of the class."""
-    return create(kind.name).sees, kind.kind_for(kind.configure({})).sees
+    kind = methods.find(name)
+    return create(name).sees, kind.kind_for(kind.configure({})).sees
 
 
 def _print_details(found: dict[str, Any]) -> None:

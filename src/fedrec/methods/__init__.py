@@ -1,4 +1,4 @@
-"""Every method by name. Others can add theirs through the entry point group ``fedrec.methods``."""
+"""Every method by name. Others can add theirs through the entry point group ``fedrec.methods``, or name a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from fedrec.errors import ConfigError, unknown
 from fedrec.federation.recommender import Recommender
+from fedrec.methods.own_file import from_file, is_own_file
 from fedrec.methods.tuned import tuned
 from fedrec.parts.merged_method import PluginSettings, merged
 from fedrec.parts.merging import check_merge
@@ -52,7 +53,17 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Recommender]:
-    """The class of a method."""
+    """The class of a method: an installed one by its name, or one in a file, as in ``./mymethod.py:MyMethod``."""
+    if not is_own_file(name):
+        return installed(name)
+    kind = from_file(name)
+    if kind.name in names():
+        raise ConfigError(f"the method in {name} is called '{kind.name}', as one that is installed; give it another name.")
+    return kind
+
+
+def installed(name: str) -> type[Recommender]:
+    """The class of a method of this package, or of another one that is installed."""
     if name in BUILT_IN:
         module, attribute = BUILT_IN[name].split(":")
         found: type[Recommender] = getattr(import_module(module), attribute)
@@ -83,6 +94,7 @@ def create(
     if "merge" in options:
         merge = str(options.pop("merge"))
     kind = find(name)
+    name = kind.name if is_own_file(name) else name
     if merge is not None:
         check_merge(merge)
         options["merge"] = merge
@@ -100,8 +112,14 @@ def create(
     return method
 
 
-def rebuild(name: str, config: dict[str, Any]) -> Recommender:
-    """The method of a saved run from its name and described config."""
+def rebuild(name: str, config: dict[str, Any], own: type[Recommender] | None = None) -> Recommender:
+    """The method of a saved run from its name and described config; names of files are none, for they would be run.
+
+    ``own`` is the class of a method that is not installed.
+    """
     base, merges, _ = name.partition("+")
-    kind = merged(find(base)) if merges else find(base)
+    if own is not None and own.name != base:
+        raise ConfigError(f"this run was trained with '{base}', not with '{own.name}'; give the class of '{base}'.")
+    kind = own or installed(base)
+    kind = merged(kind) if merges else kind
     return kind(kind.configure(config))

@@ -15,6 +15,7 @@ from fedrec.federation.privacy import Privacy
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.methods import create
+from fedrec.methods.own_file import checksum_of, is_own_file
 from fedrec.running.claim import config_hash
 from fedrec.running.saved import is_finished, read_result
 from fedrec.settings import Settings
@@ -24,6 +25,7 @@ class Cell(Settings):
     """What is run; plain values, so that another process can do it."""
 
     method: str
+    """Name of a method, or file and class."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that win over the tuned ones."""
     merge: str | None = None
@@ -103,6 +105,7 @@ def planned(cell: Cell, label: str, split: SplitFacts, cells: Path) -> Planned:
         cell = cell.model_copy(update={"rounds": rounds})
     config = config_hash(method, cell.privacy)
     facts = [config, split.hash, rounds, cell.seed, cell.evaluate_every] + [split.order] * method.config.uses_order
+    facts += [checksum_of(cell.method)] if is_own_file(cell.method) else []
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
     with_model = cells / f"{name}-model"
     kept = cell.keep_model or is_finished(with_model)  # a run with its model serves those who need none, too

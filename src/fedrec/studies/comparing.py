@@ -16,7 +16,8 @@ from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.evaluation import significance
 from fedrec.federation.config import validated
 from fedrec.federation.result import Result
-from fedrec.methods import create
+from fedrec.methods import create, find
+from fedrec.methods.own_file import is_own_file
 from fedrec.protocol import Protocol, preset
 from fedrec.running.saved import is_finished, read_per_client, read_result
 from fedrec.studies.cell import Cell, Planned
@@ -108,7 +109,8 @@ def _row(method: str | Row, settings: Mapping[str, Mapping[str, Any]]) -> Row:
     if _is_run(method):
         return Row(label=Path(method).name, method=method)
     label, _, name = method.rpartition("=")
-    return Row(label=label or name, method=name, settings=dict(settings.get(label or name, {})))
+    label = label or (find(name).name if is_own_file(name) else name)
+    return Row(label=label, method=name, settings=dict(settings.get(label, {})))
 
 
 def _is_run(name: str) -> bool:

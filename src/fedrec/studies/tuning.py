@@ -16,6 +16,7 @@ from fedrec.data.loading import load_any
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.search import Space
 from fedrec.methods import create
+from fedrec.methods.own_file import checksum_of, is_own_file
 from fedrec.protocol import Split, preset
 from fedrec.protocol.sealed import sealed
 from fedrec.running.files import NotWrittenError, read_object, write_json, write_text
@@ -108,13 +109,16 @@ def tune(
     interactions, source = load_any(data, data_dir)
     split = sealed(preset(protocol).split(interactions, seed))
     count = made.rounds if rounds is None or made.rounds == 1 else rounds
-    folder = Path(out) / f"tune-{method}-{split.data.name}-{protocol}-{seed}"
+    folder = Path(out) / f"tune-{made.name}-{split.data.name}-{protocol}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     console = Screen(stderr=True, quiet=not progress)
     base = made.describe_config()
     search = _Search(method, protocol, data, fixed, split, source, folder, count, evaluate_every, device, threads)
     with locked(folder):
-        _claim(folder, search, space, {"order_hash": split.order_hash} if made.config.uses_order else {})
+        also = {"order_hash": split.order_hash} if made.config.uses_order else {}
+        if is_own_file(method):
+            also["method_file"] = checksum_of(method)
+        _claim(folder, search, space, also)
         known = read_trials(folder / "trials.jsonl")
         if known:
             console.print(f"{len(known)} trials were made before.")
@@ -204,15 +208,15 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _claim(folder: Path, search: _Search, space: Space, order: dict[str, str]) -> None:
-    """Note which search this is, or refuse to go on with another one; ``order`` has the hash of what only some methods see."""
+def _claim(folder: Path, search: _Search, space: Space, also: dict[str, str]) -> None:
+    """Note which search this is, or refuse to go on with another one; ``also`` has hashes of what only some methods have."""
     path = folder / "tuning.json"
     wanted = {
         "format": 1, "method": search.method, "data": search.data, "split_hash": search.split.hash,
         "fixed": search.fixed, "rounds": search.rounds, "evaluate_every": search.evaluate_every,
         "space": {name: vars(each) | {} for name, each in space.items()},
     }  # fmt: skip
-    wanted = json.loads(json.dumps(wanted | order))
+    wanted = json.loads(json.dumps(wanted | also))
     if not path.exists():
         write_json(path, wanted)
         return

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedrec.api import load_run
+from fedrec.errors import ConfigError
 from fedrec.methods import rebuild
 from fedrec.report.figure import Axis, Figure, Panel, Series, number
 from fedrec.report.rows import Row, SavedRun, Section
@@ -33,9 +34,16 @@ def merging_weights(section: Section) -> Figure | None:
 def merging_run(row: Row) -> SavedRun | None:
     """The first run of a row whose clients merge and whose model was kept."""
     for run in row.runs:
-        if run.has_model and rebuild(run.result.method, run.result.config).merges:
+        if run.has_model and _merges(run):
             return run
     return None
+
+
+def _merges(run: SavedRun) -> bool:
+    try:
+        return rebuild(run.result.method, run.result.config).merges
+    except ConfigError:  # a method of a file of one's own: pages are drawn without running it
+        return False
 
 
 def _line(row: Row) -> Series | None:
