@@ -2,12 +2,15 @@
 
 import json
 import sys
+import tomllib
 import types
 
 import pytest
 
 import fedrec
 from command_line import refused, run, strict
+from fedrec import methods
+from fedrec.running.toml import toml_lines
 
 QUIET = ("--quiet", "--json", "--device", "cpu")
 
@@ -124,3 +127,78 @@ def test_options_of_a_configuration_count_for_the_split_too_and_the_command_line
     assert (found["seed"], found["split_seed"], found["config"]["merge"]) == (4, 4, "replace")
     (tmp_path / "c.toml").write_text("[run]\nrounds = 1\nevaluate_every = 2\n")
     assert "--evaluate-every 2 looks at some" in run(capsys, *words, "--protocol", "paper")[2]
+
+
+def numbers(found):
+    return {
+        key: found[key] for key in ("config_hash", "split_hash", "test", "final", "validation", "privacy", "rounds")
+    }
+
+
+def test_a_run_is_repeated_from_the_configuration_beside_it(capsys, tmp_path, shop, monkeypatch):
+    """Every option that changes a number comes back from the file, with paths that are found from elsewhere."""
+    monkeypatch.chdir(shop[0])
+    words = ("--set", "epochs=2", "--set", "lr=0.02", "--merge", "static", "--seed", "3", "--rounds", "2")
+    words += ("--protocol", "honest", "--protocol-set", "candidates=50", "--ldp", "gaussian", "--ldp-reproducible")
+    code, out, err = run(capsys, "train", "fedmf", "--data", "rows.csv", *words, "--out", tmp_path / "one", *QUIET)
+    assert code == 0, err
+    monkeypatch.chdir(tmp_path)
+    code, again, err = run(capsys, "train", "--config", "one/config.toml", "--out", "two", "--json", "--quiet")
+    assert code == 0, err
+    assert numbers(strict(again)) == numbers(strict(out))
+    assert (tmp_path / "two/config.toml").read_text() == (tmp_path / "one/config.toml").read_text()
+    changed = strict(run(capsys, "train", "--config", "one/config.toml", "--set", "lr=0.5", "--json", "--quiet")[1])
+    assert (changed["config"]["lr"], changed["config"]["epochs"]) == (0.5, 2)
+    assert changed["protocol_options"]["candidates"] == 50
+
+
+def test_a_split_file_is_repeated_and_another_protocol_wins_over_it(capsys, tmp_path, shop):
+    words = ("--data", shop[0] / "rows.csv", "--split-file", shop[0] / "test.csv", *QUIET)
+    code, out, err = run(capsys, "train", "popularity", *words, "--out", tmp_path / "run")
+    assert code == 0, err
+    file = ("--config", tmp_path / "run" / "config.toml", "--json", "--quiet")
+    assert numbers(strict(run(capsys, "train", *file)[1])) == numbers(strict(out))
+    assert strict(run(capsys, "train", *file, "--protocol", "honest")[1])["protocol"] == "honest"
+
+
+def test_a_resumed_run_keeps_its_rounds_in_its_configuration(capsys, tmp_path):
+    words = ("train", "popularity", "--data", "demo", "--out", tmp_path / "run", *QUIET, "--keep-checkpoints")
+    for more in (("--rounds", "1"), ("--rounds", "2", "--resume"), ("--resume",)):
+        assert run(capsys, *words, *more)[0] == 0
+    assert "rounds = 2\n" in (tmp_path / "run" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_settings_of_every_method_come_back_from_a_file(name):
+    for merge in (None, "elastic"):
+        try:
+            made = fedrec.create(name, merge=merge)
+        except fedrec.ConfigError:  # it has no table to merge
+            continue
+        text = "[settings]\n" + "\n".join(toml_lines(made.describe_config()))
+        again = fedrec.create(name, tomllib.loads(text)["settings"])
+        assert (again.name, again.describe_config()) == (made.name, made.describe_config())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rounds = 'many'", "rounds is 'many'"),
+        ("rounds = -1", "rounds is -1"),
+        ("rounds = [1]", "takes one value"),
+        ("keep-model = 1", "use true or false"),
+        ("seed = true", "seed is True"),
+        ("settings = 3", "table of names and values"),
+        ("protocols = 'honest'", "did you mean 'protocol'"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_one_sentence(capsys, tmp_path, text, words):
+    (tmp_path / "c.toml").write_text(text)
+    assert words in refused(capsys, "train", "fedmf", "--data", "demo", "--config", tmp_path / "c.toml", *QUIET)
+
+
+def test_a_configuration_without_a_method_needs_one(capsys, tmp_path):
+    (tmp_path / "c.toml").write_text("rounds = 1")
+    code, _, err = run(capsys, "train", "--config", tmp_path / "c.toml", "--data", "demo")
+    assert code == 2
+    assert "METHOD" in err

@@ -43,7 +43,7 @@ def bench_command(
         typer.Option(metavar="NAME", help=f"Data shape; repeat it. One of {', '.join(bench.SHAPES)}."),
     ] = None,
     rounds: Annotated[int, typer.Option(metavar="N", help="Timed rounds; the median is reported.", min=1)] = 3,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
     threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads.", min=1)] = None,
     all_cases: Annotated[bool, typer.Option("--all", help="Time all methods, on the ML-100K shape.")] = False,
     here: Annotated[

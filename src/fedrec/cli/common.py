@@ -150,9 +150,8 @@ def parse_value(text: str) -> Any:
         return text.lower() if text.lower() == "none" else text
 
 
-def read_protocol(name: str, settings: list[str]) -> Protocol:
-    """A preset, with choices changed by ``--protocol-set``."""
-    options = parse_settings(settings, "--protocol-set")
+def read_protocol(name: str, options: dict[str, Any]) -> Protocol:
+    """A preset, with choices changed."""
     chosen = preset(name)
     return chosen.with_options(**options) if options else chosen
 

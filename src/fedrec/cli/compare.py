@@ -37,7 +37,7 @@ def compare_command(
         typer.Option(help="What is tested, such as 'full ndcg@10'; by default what the protocol selects by."),
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,
     out_folder: OutOption = OUT,

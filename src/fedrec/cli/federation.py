@@ -175,7 +175,7 @@ def run(
     from fedrec.deploy.service import run_at
 
     about = server_settings(server)
-    chosen = read_protocol(protocol, protocol_set or [])
+    chosen = read_protocol(protocol, parse_settings(protocol_set or [], "--protocol-set"))
     made = create(method, parse_settings(settings or []), protocol=protocol, data=about.name, merge=merge)
     options = RunOptions(
         rounds=rounds,

@@ -52,7 +52,7 @@ def reproduce_command(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per row, with seeds 0, 1, ...", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's, for a quick look.", min=0)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,
     out_folder: OutOption = OUT,

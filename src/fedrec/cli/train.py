@@ -34,7 +34,7 @@ from fedrec.cli.common import (
     read_data,
     read_protocol,
 )
-from fedrec.cli.config_file import ConfigFile, given, read_config
+from fedrec.cli.config_file import ConfigWriter, config_text, from_file, table_of, take_config
 from fedrec.cli.privacy import privacy_of
 from fedrec.cli.splitting import split_data, tell_filtered
 from fedrec.cli.tables import print_results
@@ -80,7 +80,13 @@ def train_command(
         _training("--set", metavar="KEY=VALUE", help="A setting; 'fedrec methods NAME' lists them. Repeat it."),
     ] = None,
     config: Annotated[
-        Path | None, _training(metavar="FILE", help="TOML with \\[settings] and \\[run], as 'fedrec tune' writes it.")
+        Path | None,
+        _training(
+            metavar="FILE",
+            callback=take_config,
+            is_eager=True,
+            help="TOML: all this and METHOD; runs and 'tune' write one.",
+        ),
     ] = None,
     merge: Annotated[
         str | None,
@@ -93,7 +99,7 @@ def train_command(
     evaluate_every: Annotated[
         int, _training(metavar="N", help="Evaluate every so many rounds.", min=1)
     ] = DEFAULTS.evaluate_every,
-    device: Annotated[str, _training(metavar="NAME", help="auto, cpu or cuda.")] = DEFAULTS.device,
+    device: Annotated[str, _training(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = DEFAULTS.device,
     threads: Annotated[
         int | None, _training(metavar="N", help="CPU threads; 1 beside other runs.", min=1)
     ] = DEFAULTS.threads,
@@ -131,11 +137,9 @@ def train_command(
     ] = not DEFAULTS.progress,
 ) -> None:
     """Train a METHOD ('fedrec methods' lists them) and judge it under a protocol."""
-    file = ConfigFile() if config is None else read_config(config)
-    if file.data is not None and not given(context, "data"):
-        data = file.data
-    if file.protocol is not None and split_file is None:
-        protocol = file.protocol if protocol is None else protocol
+    if protocol is not None and split_file is not None:  # the one that was said now wins over the one in a file
+        protocol = None if from_file(context, "protocol") else protocol
+        split_file = None if from_file(context, "split_file") else split_file
     run_options = RunOptions(
         **{
             "rounds": rounds,
@@ -153,23 +157,21 @@ def train_command(
             "tensorboard": tensorboard,
             "threads": threads,
         }
-        | {name: value for name, value in file.run.items() if not given(context, name)}
     )
-    quiet = not run_options.progress
+    choices = table_of(context, "protocol_set") | parse_settings(protocol_set or [], "--protocol-set")
     if split_file is not None:
         if protocol is not None:
             raise ConfigError(
                 "--split-file is a protocol of its own and --protocol another one; leave one out (--protocol-set changes its "
                 "choices)."
             )
-        choices = parse_settings(protocol_set or [], "--protocol-set")
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
     else:
-        chosen = read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, protocol_set or [])
+        chosen = read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, choices)
     said = parse_settings(settings or [])
     if merge is not None and said.get("merge", merge) != merge:
         raise ConfigError(f"--merge {merge} and --set merge={said['merge']} contradict each other; leave one out.")
-    options = file.settings | ({} if merge is None else {"merge": merge}) | said
+    options = table_of(context, "settings") | ({} if merge is None else {"merge": merge}) | said
     made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data)
     columns = own_columns(user_column, item_column, rating_column, time_column)
     interactions, source = read_data(data, data_dir, columns)
@@ -187,7 +189,11 @@ def train_command(
     if chosen.select_on == "test" and (every := run_options.evaluate_every) > 1 and not quiet:
         words = f"'{chosen.name}' reports the best of all rounds on test; --evaluate-every {every} looks at some of them only"
         err.print(f"{words}, which lowers what is reported.", style="yellow", soft_wrap=True)
-    run = train(made, split, run_options, source=source)
+    listeners = []
+    if run_options.out is not None:
+        known = {"settings": made.describe_config(), "protocol_set": choices, "merge": None}
+        listeners = [ConfigWriter(run_options.out, lambda count: config_text(context, known | {"rounds": count}))]
+    run = train(made, split, run_options, source=source, listeners=listeners)
     if as_json:
         print_json(run.result.model_dump(mode="json"))
     else:

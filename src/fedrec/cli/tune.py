@@ -43,7 +43,7 @@ def tune_command(
         list[str] | None, typer.Option("--set", help="A setting that is fixed, key=value; repeat it.")
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
     out_folder: OutOption = OUT,
     data_dir: DataDirOption = None,

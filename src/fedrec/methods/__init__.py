@@ -58,7 +58,9 @@ def find(name: str) -> type[Recommender]:
         return installed(name)
     kind = from_file(name)
     if kind.name in names():
-        raise ConfigError(f"the method in {name} is called '{kind.name}', as one that is installed; give it another name.")
+        raise ConfigError(
+            f"the method in {name} is called '{kind.name}', as one that is installed; give it another name."
+        )
     return kind
 
 

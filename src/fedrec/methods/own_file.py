@@ -96,5 +96,7 @@ def _module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ConfigError(f"the method file {path} cannot be run ({type(error).__name__}: {error}); mend it.") from error
+        raise ConfigError(
+            f"the method file {path} cannot be run ({type(error).__name__}: {error}); mend it."
+        ) from error
     return module

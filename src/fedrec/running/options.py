@@ -21,7 +21,7 @@ class RunOptions(Settings):
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random."""
     device: str = "auto"
-    """auto (CUDA where there is one), cpu or cuda."""
+    """auto (CUDA where there is one), cpu, cuda, or cuda:1 for the second GPU."""
     out: Path | None = None
     """Run folder for logs, checkpoints, result and model."""
     evaluate_every: int = Field(1, ge=1)

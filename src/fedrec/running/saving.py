@@ -22,6 +22,8 @@ SERVER, CLIENTS = "model/server.safetensors", "private/clients.safetensors"
 SPLIT, METRICS = "private/split.safetensors", "per_client.safetensors"
 ITEMS, USERS = "model/items.json", "private/users.json"
 RESULT, MANIFEST = "result.json", "manifest.json"
+CONFIG = "config.toml"
+"""All options of a run that was begun on the command line, from which it can be repeated."""
 FILES = (SERVER, ITEMS, CLIENTS, SPLIT, USERS, METRICS, RESULT)
 WITHOUT_MODEL = (METRICS, RESULT)
 """What is left of a run whose model is not kept."""

@@ -25,6 +25,7 @@ from fedrec.running.lock import InUseError, locked
 from fedrec.running.loop import StoppedError
 from fedrec.running.options import RunOptions
 from fedrec.running.saved import is_finished, read_result
+from fedrec.running.toml import toml_lines
 from fedrec.screen import Screen
 from fedrec.studies.collect import validation_value
 from fedrec.studies.result import arrow_table, as_pandas
@@ -188,24 +189,15 @@ def toml(result: TuneResult) -> str:
     best = result.best
     lines = [
         f"# Trial {best.number} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
-        f"data = {_toml(result.data)}",
-        f"protocol = {_toml(result.protocol)}",
+        *toml_lines({"data": result.data, "protocol": result.protocol}),
         "",
         "[run]",
         f"rounds = {result.rounds}",
         "",
         "[settings]",
     ]
-    lines += [
-        f"{name} = {_toml('none' if value is None else value)}"
-        for name, value in (result.fixed | best.settings).items()
-    ]
+    lines += toml_lines(result.fixed | best.settings)
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """A text, number or list as TOML, which is JSON but for signs beyond 16 bits."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _claim(folder: Path, search: _Search, space: Space, also: dict[str, str]) -> None:
