@@ -117,6 +117,23 @@ def test_audit(capsys):
     assert "LEAKS" in run(capsys, "audit", "--data", "demo", "--protocol", "paper", "--rounds", "50")[1]
 
 
+def test_recommend_explains(capsys, tmp_path):
+    folder = str(tmp_path / "run")
+    run(capsys, "train", "ease", "--data", "demo", "--out", folder, "--quiet")
+    found = json.loads(run(capsys, "recommend", folder, "--user", "u1", "-k", "2", "--explain", "--json")[1])
+    plain = json.loads(run(capsys, "recommend", folder, "--user", "u1", "-k", "2", "--json")[1])
+    assert [one["item"] for one in found["items"]] == [one["item"] for one in plain["items"]]
+    for one in found["items"]:
+        assert len(one["because"]) == 3
+        assert sum(reason["part"] for reason in one["because"]) + one["rest"] == pytest.approx(one["score"])
+    reason = found["items"][0]["because"][0]
+    words = run(capsys, "recommend", folder, "--user", "u1", "-k", "2", "--explain")[1]
+    assert f"{reason['item']} ({reason['part']:+.3f})" in " ".join(words.split())
+    run(capsys, "train", "popularity", "--data", "demo", "--out", folder + "2", "--quiet")
+    code, _, err = run(capsys, "recommend", folder + "2", "--user", "u1", "--explain")
+    assert (code, "popularity cannot say" in err) == (2, True)
+
+
 def test_recommend_and_show(capsys, tmp_path):
     folder = str(tmp_path / "run")
     run(capsys, "train", "popularity", "--data", "demo", "--out", folder, "--quiet")

@@ -8,7 +8,8 @@ import typer
 
 from fedrec.api import load_run
 from fedrec.cli.common import JsonOption, RunFolder, out, print_json
-from fedrec.cli.tables import ranking
+from fedrec.cli.tables import plain_table, ranking
+from fedrec.running.explanation import Explanation
 
 
 def register(app: typer.Typer) -> None:
@@ -20,10 +21,29 @@ def recommend(
     run: RunFolder,
     user: Annotated[str, typer.Option(help="Original id of a user.")],
     k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which past items a score is made of.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the best new items for one user of a trained RUN (the folder that --out named)."""
-    show_list(user, load_run(run).recommend(user, k), as_json, k)
+    trained = load_run(run)
+    found = trained.recommend(user, k)
+    if explain:
+        show_reasons(user, trained.explain(user, *(item for item, _ in found)), as_json)
+    else:
+        show_list(user, found, as_json, k)
+
+
+def show_reasons(user: str, found: list[Explanation], as_json: bool) -> None:
+    """Print a list of items with what their scores are made of."""
+    if as_json:
+        print_json({"user": user, "items": [one.describe() for one in found]})
+        return
+    rows = [
+        [str(one.item), ", ".join(f"{r.item} ({r.part:+.3f})" for r in one.reasons), str(rank), f"{one.score:.4f}"]
+        for rank, one in enumerate(found, 1)
+    ]
+    heads, title = ["item", "because of", "rank", "score"], f"Top {len(found)} for user {user}, and why"
+    out.print(plain_table(heads, rows, texts=2, title=title))
 
 
 def show_list(user: str, found: list[tuple[str | int, float]], as_json: bool, k: int) -> None:

@@ -53,5 +53,11 @@ class Interactions:
         ids: tuple[str | int, ...] = self.user_ids
         return {key: code for code, key in enumerate(ids)}
 
+    @cached_property
+    def item_index(self) -> dict[str | int, int]:
+        """Code of every original item id."""
+        ids: tuple[str | int, ...] = self.item_ids
+        return {key: code for code, key in enumerate(ids)}
+
     def __repr__(self) -> str:
         return f"Interactions({self.name!r}: {self.n_users} users, {self.n_items} items, {len(self)} rows)"

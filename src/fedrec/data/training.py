@@ -58,6 +58,10 @@ class TrainingView:
     excluded: Ragged  # ascending, distinct
     history: Ragged | None = None  # distinct training items, oldest first, equal times shuffled; None without time
 
+    def own_list(self, client: int) -> NDArray[np.int32]:
+        """Distinct training items of a client, oldest first where the data have time."""
+        return self.history[client] if self.history is not None else np.unique(self.positives[client])
+
     def own_items(self, clients: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[c, m]: which training items each of these clients has."""
         counts = self.positives.counts[clients]

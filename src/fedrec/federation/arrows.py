@@ -109,6 +109,15 @@ class Arrows(Recommender):
         """
         raise NotImplementedError(self.name)
 
+    def contributions(
+        self, task: Task, private: ClientState, payload: Payload, history: Tensor, items: Tensor
+    ) -> Tensor:
+        """What every item of a ``history`` [c, W] that ``private`` holds adds to the scores of ``items`` [c, k]: [c, W, k].
+
+        For methods that say they ``explains``.
+        """
+        raise NotImplementedError(self.name)
+
     def privacy_problem(self) -> str | None:
         """Why this method's uploads cannot pass a privacy stage, if they cannot."""
         return None

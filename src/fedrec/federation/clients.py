@@ -9,20 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedrec.compute.memory import available
-from fedrec.data.training import TrainingView
+from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.arrows import Arrows, Gathering
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, Upload, client_bytes
-from fedrec.federation.store import ClientStore
+from fedrec.federation.store import ClientState, ClientStore
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup
 from fedrec.sampling.negatives import Sampler
@@ -76,8 +78,8 @@ class Clients:
         for chunk in torch.split(order, self.most):
             self.store.fill(chunk, self._fresh(chunk))
 
-    def _fresh(self, clients: Tensor) -> State:
-        kept = self.method.own_data(self.view, clients)
+    def _fresh(self, clients: Tensor, view: TrainingView | None = None) -> State:
+        kept = self.method.own_data(view or self.view, clients)
         return self.method.client_state(self.task, clients) | {name: t.to(self.device) for name, t in kept.items()}
 
     def train(
@@ -141,6 +143,35 @@ class Clients:
             check_shape(self.method, "scores", "scores", found, (len(part), self.task.n_items))
             blocks.append(found)
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+    def scores_from(self, history: Tensor, downlink: Downlink) -> Tensor:
+        """Scores [c, m] of clients that were not there and have these items [c, W], oldest first, padded with -1."""
+        private, payload = self._newcomers(history), downlink.payload(torch.arange(len(history)))
+        found = self.method.scores(self.task, private, payload)
+        check_shape(self.method, "scores", "scores", found, (len(history), self.task.n_items))
+        return found
+
+    def contributions(self, history: Tensor, items: Tensor, downlink: Downlink) -> Tensor:
+        """What every item of such a history adds to the scores of ``items`` [c, k]."""
+        private, payload = self._newcomers(history), downlink.payload(torch.arange(len(history)))
+        own, asked = history.to(self.device), items.to(self.device)
+        found = self.method.contributions(self.task, private, payload, own, asked)
+        check_shape(self.method, "contributions", "contributions", found, (*history.shape, items.shape[1]))
+        return found
+
+    def _newcomers(self, history: Tensor) -> ClientState:
+        """Private state of as many new clients as there are rows, who then get these items."""
+        none = Ragged(np.zeros(len(history) + 1, np.int64), np.zeros(0, np.int32))
+        nothing = replace(
+            self.view,
+            n_clients=len(history),
+            positives=none,
+            excluded=none,
+            history=None if self.view.history is None else none,
+        )
+        clients = torch.arange(len(history))
+        fresh = ClientState(self._fresh(clients, nothing), clients)
+        return fresh.replaced(self.method.fold_in(self.task, fresh, history.to(self.device)))
 
     def mixtures(self, clients: Tensor, downlink: Downlink) -> Iterator[tuple[Tensor, Mixture]]:
         """What the item tables of any clients are made of, block by block; nothing where clients do not merge."""

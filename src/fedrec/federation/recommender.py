@@ -88,6 +88,8 @@ class Recommender(ABC):
 
     folds_in: ClassVar[bool] = False
     """Whether scores can count items that came after training: they are a function of what a client has."""
+    explains: ClassVar[bool] = False
+    """Whether a score is a sum over what a client has, so that it can be said what each of its items adds."""
 
     @property
     def merges(self) -> bool:

@@ -81,6 +81,16 @@ class Simulation:
         """Scores [c, m] of any clients with the current state, and with the items ``later`` [c, k] that came after."""
         return self.clients.scores(clients, self.half, view, later)
 
+    @torch.no_grad()
+    def scores_from(self, history: Tensor) -> Tensor:
+        """Scores [c, m] of clients that were not there and have these items [c, W], oldest first, padded with -1."""
+        return self.clients.scores_from(history, self.half)
+
+    @torch.no_grad()
+    def contributions(self, history: Tensor, items: Tensor) -> Tensor:
+        """What every item of such a history adds to the scores of ``items`` [c, k], as [c, W, k]."""
+        return self.clients.contributions(history, items, self.half)
+
     def mixtures(self, clients: Tensor) -> Iterator[tuple[Tensor, Mixture]]:
         """What the item tables of any clients are made of, block by block; nothing where clients do not merge."""
         return self.clients.mixtures(clients, self.half)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,6 +52,19 @@ def is_private(name: str) -> bool:
 def is_secret(name: str) -> bool:
     """Whether only a run that goes on may have it: what the clients' noise is made from."""
     return name.startswith("secret.")
+
+
+@runtime_checkable
+class FromHistory(Protocol):
+    """A trainer whose method ``folds_in``: it scores anybody whose items it is told, and may say what each of them adds."""
+
+    def scores_from(self, history: Tensor) -> Tensor:
+        """Scores [c, m] of anybody who has these items [c, W], oldest first, padded with -1 at the end, and no others."""
+        ...
+
+    def contributions(self, history: Tensor, items: Tensor) -> Tensor:
+        """What every one of them adds to the scores of ``items`` [c, k], as [c, W, k]; for methods that say they ``explains``."""
+        ...
 
 
 class Trainer(Protocol):

@@ -62,6 +62,18 @@ def dense_scores(history: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
     return embedding_bag(history[real].long(), weights, begins, mode="sum", per_sample_weights=counts[real])
 
 
+def dense_parts(history: Tensor, counts: Tensor, weights: Tensor, items: Tensor) -> Tensor:
+    """What every item of a history adds to the scores of ``items`` [c, k], as [c, W, k]; padding adds 0."""
+    return weights[history.clamp(min=0).long()[:, :, None], items[:, None, :]] * counts[:, :, None]
+
+
+def kept_parts(history: Tensor, counts: Tensor, values: Tensor, kept: Tensor, items: Tensor) -> Tensor:
+    """The same with the kept weights of every item, ``values`` at ``kept`` [m, k]."""
+    own = history.clamp(min=0).long()
+    alike = kept[own][:, :, :, None] == items[:, None, None, :]
+    return (alike * values[own].float()[:, :, :, None]).sum(2) * counts[:, :, None]
+
+
 def largest(weights: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """The ``keep`` largest weights of every row by absolute value: values and items [m, keep], in the order of items."""
     found = weights.abs().topk(min(keep, weights.shape[1]), dim=1).indices.sort(1).values

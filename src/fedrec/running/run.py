@@ -16,6 +16,7 @@ from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
+from fedrec.running.explanation import MOST, Explanation, explain
 from fedrec.running.saving import save_model, save_result, save_values
 
 
@@ -36,15 +37,22 @@ class Run:
 
     def client(self, user: str | int) -> int:
         """The number of a user with this original id, which may be a whole number written as text."""
-        data, key = self.split.data, user
-        if key not in data.user_index:
-            key = int(user) if isinstance(user, str) and re.fullmatch(r"-?[0-9]+", user) else str(user)
-        if key not in data.user_index:
+        return self._code("user", user, self.split.data.user_index)
+
+    def item(self, item: str | int) -> int:
+        """The number of an item with this original id."""
+        return self._code("item", item, self.split.data.item_index)
+
+    def _code(self, kind: str, key: str | int, index: dict[str | int, int]) -> int:
+        asked = key
+        if key not in index:
+            key = int(key) if isinstance(key, str) and re.fullmatch(r"-?[0-9]+", key) else str(key)
+        if key not in index:
             raise DataError(
-                f"{data.name} has no user '{user}' after the {self.split.protocol.name} filter; give one of its ids, such as "
-                f"'{data.user_ids[0]}'."
+                f"{self.split.data.name} has no {kind} '{asked}' after the {self.split.protocol.name} filter; give one of its "
+                f"ids, such as '{next(iter(index))}'."
             )
-        return data.user_index[key]
+        return index[key]
 
     def recommend(self, user: str | int, k: int = 10) -> list[tuple[str | int, float]]:
         """The ``k`` best new items for a user, by original ids, with scores; whatever the user has had is left out."""
@@ -55,6 +63,15 @@ class Run:
         seen = torch.from_numpy(self.split.touched[client].astype(np.int64))
         items = top_items(scores, (torch.zeros_like(seen), seen), min(k, data.n_items))[0]
         return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
+
+    def explain(self, user: str | int, *items: str | int, most: int = MOST) -> list[Explanation]:
+        """What a user's past has to do with the scores of ``items`` (original ids), for methods that say they ``explains``.
+
+        Of every item the ``most`` past items that add or take most; their parts and the rest are the score.
+        """
+        own = torch.tensor(self.split.training.own_list(self.client(user)), dtype=torch.int64)
+        asked = torch.tensor([self.item(item) for item in items], dtype=torch.int64)
+        return explain(self.method, self.trainer, self.split.data, own, asked, most)
 
     def save(self, folder: str | Path) -> None:
         """Write result, per-client values and model to a folder; ``load_run`` reads it back."""

@@ -52,6 +52,10 @@ class CentralMethod(Recommender):
         """Scores [c, m] of anybody with these items [c, W], oldest first, padded with -1; for methods that fold in."""
         raise NotImplementedError(self.name)
 
+    def rate_parts(self, ready: State, data: Observed, history: Tensor, items: Tensor) -> Tensor:
+        """What every item of a history [c, W] adds to the scores of ``items`` [c, k]; for methods that say they ``explains``."""
+        raise NotImplementedError(self.name)
+
     def diagnostics(self, task: Task, state: State) -> dict[str, Any]:
         """What the method itself has to say at the end of a run."""
         return {}
@@ -106,12 +110,26 @@ class CentralTrainer:
         """Scores [c, m] of these users, of whom each got the items ``later`` [c, k] (padded with -1) after training."""
         if view is not None:
             raise KeyError(view)
+        if later is None:
+            return self.method.rate(self._prepared(), self.data, clients.to(self.device))
+        own = own_history(self.data.view, clients.cpu())["history"].to(self.device)
+        return self.scores_from(appended(own, later.to(self.device)))
+
+    @torch.no_grad()
+    def scores_from(self, history: Tensor) -> Tensor:
+        """Scores [c, m] of anybody who has these items [c, W], oldest first, padded with -1."""
+        return self.method.rate_histories(self._prepared(), self.data, history.to(self.device))
+
+    @torch.no_grad()
+    def contributions(self, history: Tensor, items: Tensor) -> Tensor:
+        """What every one of them adds to the scores of ``items`` [c, k], as [c, W, k]."""
+        own, asked = history.to(self.device), items.to(self.device)
+        return self.method.rate_parts(self._prepared(), self.data, own, asked)
+
+    def _prepared(self) -> State:
         if self._ready is None:
             self._ready = self.method.prepare(self.model, self.data)
-        if later is None:
-            return self.method.rate(self._ready, self.data, clients.to(self.device))
-        own = own_history(self.data.view, clients.cpu())["history"].to(self.device)
-        return self.method.rate_histories(self._ready, self.data, appended(own, later.to(self.device)))
+        return self._ready
 
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say."""

@@ -19,7 +19,7 @@ from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
-from fedrec.parts.recent import dense_scores, own_history, recency
+from fedrec.parts.recent import dense_parts, dense_scores, own_history, recency
 
 
 class EASEConfig(MethodConfig):
@@ -55,7 +55,7 @@ class EASE(CentralMethod):
     config: EASEConfig
     rounds = 1
     logits = False
-    folds_in = True
+    folds_in = explains = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
@@ -81,3 +81,12 @@ class EASE(CentralMethod):
         """The same for any items."""
         faded = recency(history, self.config.delta_q if data.view.history is not None else None)
         return dense_scores(history, faded, ready["weights"])
+
+    def rate_parts(self, ready: State, data: Observed, history: Tensor, items: Tensor) -> Tensor:
+        """What their weights, or similarities, are."""
+        return dense_parts(
+            history,
+            recency(history, self.config.delta_q if data.view.history is not None else None),
+            ready["weights"],
+            items,
+        )

@@ -19,7 +19,7 @@ from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
 from fedrec.parts.gram import check_square, gram
-from fedrec.parts.recent import dense_scores, recency
+from fedrec.parts.recent import dense_parts, dense_scores, recency
 
 
 class ItemKNNConfig(MethodConfig):
@@ -48,7 +48,7 @@ class ItemKNN(CentralMethod):
     config: ItemKNNConfig
     rounds = 1
     logits = False
-    folds_in = True
+    folds_in = explains = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No neighbours yet."""
@@ -73,3 +73,7 @@ class ItemKNN(CentralMethod):
     def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
         """The same for any items."""
         return dense_scores(history, recency(history, None), ready["weights"])
+
+    def rate_parts(self, ready: State, data: Observed, history: Tensor, items: Tensor) -> Tensor:
+        """What their weights, or similarities, are."""
+        return dense_parts(history, recency(history, None), ready["weights"], items)

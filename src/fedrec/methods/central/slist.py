@@ -34,7 +34,7 @@ class Slist(CentralMethod):
     config: SlistConfig
     rounds = 1
     logits = False
-    folds_in = True
+    folds_in = explains = True
 
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
@@ -59,6 +59,10 @@ class Slist(CentralMethod):
     def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
         """q'B."""
         return self.config.scores(ready, history)
+
+    def rate_parts(self, ready: State, data: Observed, history: Tensor, items: Tensor) -> Tensor:
+        """The weights of the user's items."""
+        return self.config.parts(ready, history, items)
 
     def diagnostics(self, task: Task, state: State) -> dict[str, Any]:
         """Whether order counted."""

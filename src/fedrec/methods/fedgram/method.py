@@ -35,7 +35,7 @@ from fedrec.method import (
 )
 from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
-from fedrec.parts.recent import appended, own_history, recency
+from fedrec.parts.recent import appended, dense_parts, own_history, recency
 from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 from fedrec.sampling import streams
 
@@ -92,7 +92,7 @@ class FedGram(SumMethod):
     Config = FedGramConfig
     config: FedGramConfig
     logits = False
-    folds_in = True
+    folds_in = explains = True
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """One round, or two where items must be counted first."""
@@ -237,6 +237,29 @@ class FedGram(SumMethod):
         return (embedding_bag(items, vectors, begins, mode="sum", per_sample_weights=much) @ vectors.T - x * own) / (
             tensor(payload, "base")[0] - own
         )
+
+    def contributions(
+        self, task: Task, private: ClientState, payload: Payload, history: Tensor, items: Tensor
+    ) -> Tensor:
+        """The weights of the own items; items outside the model rank by popularity, to which nothing adds."""
+        counts = recency(history, self.config.delta_q if "recent" in private else None)
+        own, asked, known = history.clamp(min=0).long(), items, torch.ones_like(items, dtype=torch.bool)
+        if "items" in payload:
+            place = items.new_full((task.n_items,), -1)
+            modelled = tensor(payload, "items")[0]
+            place[modelled] = torch.arange(len(modelled), device=place.device)
+            own, asked = place[own], place[items]
+            counts, known = counts.where(own >= 0, 0), asked >= 0
+            own, asked = own.clamp(min=0), asked.clamp(min=0)
+        return self._parts(own, counts, asked, payload).where(known[:, None, :], 0)
+
+    def _parts(self, own: Tensor, counts: Tensor, asked: Tensor, payload: Payload) -> Tensor:
+        if self.config.rank is None:
+            return dense_parts(own, counts, tensor(payload, "weights")[0], asked)
+        vectors = tensor(payload, "vectors")[0]
+        alike = (vectors[own] @ vectors[asked].mT).where(own[:, :, None] != asked[:, None, :], 0)
+        diagonal = vectors[asked].square().sum(2)
+        return alike * counts[:, :, None] / (tensor(payload, "base")[0] - diagonal)[:, None, :]
 
     def _noised(self, task: Task, total: Tensor, kind: str, round: int) -> Tensor:
         """The sum with noise that all clients could add together, each a share of the variance."""

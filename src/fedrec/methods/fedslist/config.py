@@ -13,7 +13,7 @@ from fedrec.federation.payload import State
 from fedrec.parts.inverse import Told
 from fedrec.parts.order import Decay
 from fedrec.parts.ordered_weights import precision, symmetric, weight_rows
-from fedrec.parts.recent import dense_scores, kept_scores, largest, recency
+from fedrec.parts.recent import dense_parts, dense_scores, kept_parts, kept_scores, largest, recency
 
 ORDERED = "ordered"
 FORMS = {32: torch.float32, 16: torch.float16, 8: torch.int8}
@@ -95,7 +95,16 @@ class SlistConfig(MethodConfig):
         counts = recency(history, self.delta_q if bool(model[ORDERED]) else None)
         if "weights" in model:
             return dense_scores(history, counts, model["weights"])
-        values = model["values"].float()
-        if "scale" in model:
-            values = values * model["scale"][:, None]
-        return kept_scores(history, counts, values, model["items"])
+        return kept_scores(history, counts, _kept_values(model), model["items"])
+
+    def parts(self, model: State, history: Tensor, items: Tensor) -> Tensor:
+        """What every item of these histories adds to the scores of ``items`` [c, k]: [c, W, k]."""
+        counts = recency(history, self.delta_q if bool(model[ORDERED]) else None)
+        if "weights" in model:
+            return dense_parts(history, counts, model["weights"], items)
+        return kept_parts(history, counts, _kept_values(model), model["items"], items)
+
+
+def _kept_values(model: State) -> Tensor:
+    values = model["values"].float()
+    return values * model["scale"][:, None] if "scale" in model else values

@@ -86,7 +86,7 @@ class FedSlist(SumMethod):
     config: FedSlistConfig
     rounds = 1
     logits = False
-    folds_in = True
+    folds_in = explains = True
 
     def privacy_problem(self) -> str:
         """Noise belongs on the sum, not on each upload."""
@@ -168,6 +168,12 @@ class FedSlist(SumMethod):
         """q'B with the own history."""
         model = {name: tensor(payload, name)[0] for name in payload}
         return self.config.scores(model, private["history"])
+
+    def contributions(
+        self, task: Task, private: ClientState, payload: Payload, history: Tensor, items: Tensor
+    ) -> Tensor:
+        """The weights of the own items."""
+        return self.config.parts({name: tensor(payload, name)[0] for name in payload}, history, items)
 
     def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Whether order counted and, with noise, what the accountant says."""

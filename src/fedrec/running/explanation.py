@@ -1,0 +1,66 @@
+"""Why an item is recommended: what every item that somebody has had adds to its score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import ConfigError
+from fedrec.federation.recommender import Recommender
+from fedrec.federation.trainer import FromHistory, Trainer
+
+MOST = 3
+"""Reasons named unless more are asked for."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """An item of the past, and how much of a score it is."""
+
+    item: str | int
+    part: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The score of an item as a sum: its reasons, the largest first, and all that is not named."""
+
+    item: str | int
+    score: float
+    reasons: tuple[Reason, ...]
+
+    @property
+    def rest(self) -> float:
+        """What the items that are not named add up to, and whatever the past has nothing to do with."""
+        return self.score - sum(reason.part for reason in self.reasons)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values."""
+        reasons = [{"item": reason.item, "part": reason.part} for reason in self.reasons]
+        return {"item": self.item, "score": self.score, "because": reasons, "rest": self.rest}
+
+
+def explain(
+    method: Recommender, trainer: Trainer, data: Interactions, history: Tensor, items: Tensor, most: int = MOST
+) -> list[Explanation]:
+    """Of every one of ``items`` [k]: what it has to do with a ``history`` [W], oldest first, both as numbers."""
+    if most < 0:
+        raise ConfigError(f"{most} reasons were asked for; use 0 or more.")
+    if not method.explains or not isinstance(trainer, FromHistory):
+        raise ConfigError(
+            f"{method.name} cannot say which items of the past a recommendation is due to, because its scores are not sums "
+            "over them; linear models of items such as fedslist, fedgram, ease and itemknn can."
+        )
+    past = history[None]
+    scores = trainer.scores_from(past)[0].cpu()
+    parts = trainer.contributions(past, items[None])[0].cpu()
+    found = []
+    for column, item in enumerate(items.tolist()):
+        added = parts[:, column]
+        order = added.abs().argsort(descending=True, stable=True)[:most].tolist()
+        reasons = (Reason(data.item_ids[int(history[j])], float(added[j])) for j in order if float(added[j]))
+        found.append(Explanation(data.item_ids[item], float(scores[item]), tuple(reasons)))
+    return found
