@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: I001
+import os
 from functools import cache
 
 import fedrec  # before torch, so that its threads sleep while they wait
@@ -15,7 +16,7 @@ from fedrec.data.catalogue import catalogue
 from fedrec.data.loading import on_this_machine
 from fedrec.errors import DataError
 
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # beside others one each
 
 
 @cache
