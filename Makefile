@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+BESIDE := -n auto --maxprocesses 4 --dist loadfile  # tests run in a process per core, one thread each
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction bench clean
@@ -25,7 +26,7 @@ federation: $(STAMP) ## Start a server and three sites on this machine, train wi
 	@$(BIN)/fedrec federation demo
 
 test: lint types ## Run ruff, mypy (strict) and the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BESIDE)
 
 test-slow: $(STAMP) ## Run the long checks
 	$(BIN)/python -m pytest -m slow

@@ -16,7 +16,11 @@ from fedrec.data.catalogue import catalogue
 from fedrec.data.loading import on_this_machine
 from fedrec.errors import DataError
 
-torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # beside others one each
+if "PYTEST_XDIST_WORKER" in os.environ:  # beside other workers one thread each, in processes that tests start, too
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+else:
+    torch.set_num_threads(2)
 
 
 @cache
@@ -56,6 +60,12 @@ def small() -> fedrec.Split:
         "small",
     )
     return fedrec.HONEST.with_options(min_interactions=5, candidates=20).split(data, seed=0)
+
+
+@pytest.fixture
+def other_threads() -> int:
+    """A number of threads that is not the one tests have, be it one or two."""
+    return 3 - torch.get_num_threads()
 
 
 @pytest.fixture(scope="session")

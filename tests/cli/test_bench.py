@@ -13,7 +13,7 @@ def tiny(monkeypatch):
     monkeypatch.setitem(bench.SHAPES, "tiny", lambda: bench.synthetic(30, 150, 900))
 
 
-def test_every_number_of_a_benchmark_is_there_and_fits_the_others(capsys, tiny):
+def test_every_number_of_a_benchmark_is_there_and_fits_the_others(capsys, tiny, other_threads):
     words = (
         "bench",
         "--here",
@@ -27,11 +27,11 @@ def test_every_number_of_a_benchmark_is_there_and_fits_the_others(capsys, tiny):
         str(ROUNDS),
         "--json",
     )
-    code, out, _ = run(capsys, *words, "--threads", "1")
+    code, out, _ = run(capsys, *words, "--threads", other_threads)
     assert code == 0
     first, second = strict(out)["results"]
     assert (first["case"], second["case"]) == ("fedmf", "fedgram")
-    assert (first["clients"], first["items"], first["threads"], first["device"]) == (30, 150, 1, "cpu")
+    assert (first["clients"], first["items"], first["threads"], first["device"]) == (30, 150, other_threads, "cpu")
     data = bench.synthetic(30, 150, 900)
     assert first["rows"] == len(data)
     for found in (first, second):

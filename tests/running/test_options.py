@@ -52,9 +52,9 @@ def test_a_name_means_the_settings_tuned_for_the_split(demo):
     )
 
 
-def test_threads_are_those_of_the_run_only(small):
+def test_threads_are_those_of_the_run_only(small, other_threads):
     before = torch.get_num_threads()
-    assert fedrec.train("popularity", small, threads=1, **QUIET).result.threads == 1
+    assert fedrec.train("popularity", small, threads=other_threads, **QUIET).result.threads == other_threads
     assert torch.get_num_threads() == before
 
 

@@ -91,12 +91,12 @@ def test_cuda_draws_the_same():
     assert_same(*drawn)
 
 
-def test_draw_depends_on_client_seed_and_round_but_not_on_cohort_or_threads():
+def test_draw_depends_on_client_seed_and_round_but_not_on_cohort_or_threads(other_threads):
     view = make_view(n=200)
     sampler = Sampler(view)
     together = sampler.draw(torch.arange(200), negatives=4, seed=1, round=0)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(other_threads)
     try:
         assert_same(together, sampler.draw(torch.arange(200), negatives=4, seed=1, round=0))
     finally:
