@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
+from fedrec.cli import completing
 from fedrec.cli.common import (
     DataDirOption,
     DataOption,
+    FormatOption,
     ItemColumn,
     JsonOption,
     RatingColumn,
@@ -23,7 +25,7 @@ from fedrec.cli.common import (
     read_data,
 )
 from fedrec.cli.splitting import filter_line
-from fedrec.cli.tables import plain_table
+from fedrec.cli.tables import plain_table, put
 from fedrec.data.filtered import Filtered
 from fedrec.errors import ConfigError
 from fedrec.evaluation.audit import audit, default_protocols
@@ -41,11 +43,15 @@ def audit_command(
     item_column: ItemColumn = None,
     rating_column: RatingColumn = None,
     time_column: TimeColumn = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="Protocol to audit; repeat it. Default: all.")] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="Protocol to audit; repeat it. Default: all.", autocompletion=completing.protocols),
+    ] = None,
     rounds: Annotated[str, typer.Option(help="Rounds after which to look, comma separated.")] = "1,10,100",
     seed: SeedOption = 0,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
 ) -> None:
     """Does a protocol give its test items away to a scorer that learns nothing?"""
     try:
@@ -69,7 +75,7 @@ def audit_command(
         )
     for name, found in report["protocols"].items():
         err.print(filter_line(name, Filtered.model_validate(found["filtered"])), soft_wrap=True)
-    if as_json:
+    if as_json or form == "json":
         print_json(report)
         return
     rows = []
@@ -80,7 +86,7 @@ def audit_command(
             ]
             rows.append([name, number, *["-" if v is None else f"{v:.4f}" for v in cells]])
     heads = ["protocol", "rounds", "HR@10", "NDCG@10", "full HR@10", "full NDCG@10"]
-    out.print(plain_table(heads, rows, title=f"A scorer that only counts its negatives, {data}"))
+    put(plain_table(heads, rows, title=f"A scorer that only counts its negatives, {data}"), form)
     for name, found in report["protocols"].items():
         out.print(name, style="red" if found["leaks"] else "green", end="")
         out.print(f": {found['verdict']}", soft_wrap=True)

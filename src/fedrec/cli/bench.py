@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from fedrec import bench
-from fedrec.cli.common import JsonOption, err, out, print_json
-from fedrec.cli.tables import plain_table
+from fedrec.cli.common import DeviceOption, FormatOption, JsonOption, err, print_json
+from fedrec.cli.tables import plain_table, put
 from fedrec.compute.device import cpu_threads
 from fedrec.errors import FedrecError
 
@@ -43,13 +43,14 @@ def bench_command(
         typer.Option(metavar="NAME", help=f"Data shape; repeat it. One of {', '.join(bench.SHAPES)}."),
     ] = None,
     rounds: Annotated[int, typer.Option(metavar="N", help="Timed rounds; the median is reported.", min=1)] = 3,
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads.", min=1)] = None,
     all_cases: Annotated[bool, typer.Option("--all", help="Time all methods, on the ML-100K shape.")] = False,
     here: Annotated[
         bool, typer.Option("--here", help="Measure in this process instead of one process per case.")
     ] = False,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
 ) -> None:
     """Measure seconds per round, clients per second and peak memory."""
     cases = case or [*bench.CASES, *(bench.OTHERS if all_cases else ())]
@@ -62,11 +63,11 @@ def bench_command(
             for found in bench.run_all(cases, shapes, rounds=rounds, device=device, threads=threads):
                 results.append(found)
                 err.print(f"{found['case']} on {found['shape']}: {_outcome(found)}", soft_wrap=True)
-    if as_json:
+    if as_json or form == "json":
         print_json({"results": results})
     else:
         for table in _tables(results):
-            out.print(table)
+            put(table, form)
     if failed := [found for found in results if "failed" in found]:
         first = failed[0]
         raise FedrecError(

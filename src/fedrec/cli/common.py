@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from fedrec.cli import completing
 from fedrec.data import Interactions
 from fedrec.data.loading import is_file, known_by_name, load_any
 from fedrec.errors import ConfigError, unknown
@@ -52,6 +53,7 @@ DataOption = Annotated[
         metavar="NAME|PATH",
         help="Name of a known data set, or path of a CSV or Parquet file.",
         rich_help_panel=DATA,
+        autocompletion=completing.data_sets,
     ),
 ]
 DataDirOption = Annotated[
@@ -82,11 +84,52 @@ SeedOption = Annotated[
         "--seed", metavar="N", callback=check_seed, help="Seed of everything random.", rich_help_panel=TRAINING
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a known data set, or path of a file.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of a known data set, or path of a file.", autocompletion=completing.data_sets
+    ),
+]
+MethodArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a method ('fedrec methods'), or file.py:Class.", autocompletion=completing.method_names
+    ),
+]
+ProtocolOption = Annotated[
+    str,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="honest, paper, pfedrec or hetefedrec.",
+        rich_help_panel=DATA,
+        autocompletion=completing.protocols,
+    ),
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto, cpu, cuda or cuda:1.",
+        rich_help_panel=TRAINING,
+        autocompletion=completing.devices,
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.", rich_help_panel=OUTPUT),
+]
+
+Form = Literal["text", "markdown", "latex", "csv", "json"]
+FormatOption = Annotated[
+    Form,
+    typer.Option(
+        "--format",
+        help="How tables are printed; json is what --json prints.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrec.cli.common import DEFAULT_PROTOCOL, DataDirOption, JsonOption, parse_settings
+from fedrec.cli import completing
+from fedrec.cli.common import (
+    DEFAULT_PROTOCOL,
+    DataDirOption,
+    DeviceOption,
+    FormatOption,
+    JsonOption,
+    ProtocolOption,
+    parse_settings,
+)
 from fedrec.cli.reproduce import JobsOption, OutOption, QuietOption, ThreadsOption, show
 from fedrec.errors import ConfigError
 from fedrec.studies.comparing import compare
@@ -20,14 +29,26 @@ def register(app: typer.Typer) -> None:
 
 def compare_command(
     methods: Annotated[
-        list[str], typer.Argument(help="Methods, also as label=method to have one twice, or folders of finished runs.")
+        list[str],
+        typer.Argument(
+            help="Methods, also as label=method to have one twice, or folders of finished runs.",
+            autocompletion=completing.method_names,
+        ),
     ],
-    data: Annotated[list[str] | None, typer.Option(help="Data set or file; repeat it. Default: ml-100k.")] = None,
-    protocol: Annotated[str, typer.Option(help="honest, paper, pfedrec or hetefedrec.")] = DEFAULT_PROTOCOL,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Data set or file; repeat it. Default: ml-100k.", autocompletion=completing.data_sets),
+    ] = None,
+    protocol: ProtocolOption = DEFAULT_PROTOCOL,
     seeds: Annotated[int, typer.Option(help="Runs per method, with seeds 0, 1, ...", min=1)] = 3,
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of each method's own.", min=0)] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of one method, method:key=value; repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A setting of one method, method:key=value; repeat it.",
+            autocompletion=completing.settings_of_several,
+        ),
     ] = None,
     reference: Annotated[
         str | None, typer.Option(help="What the others are tested against; by default the best on validation.")
@@ -37,12 +58,13 @@ def compare_command(
         typer.Option(help="What is tested, such as 'full ndcg@10'; by default what the protocol selects by."),
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: DeviceOption = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,
     out_folder: OutOption = OUT,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on the same splits: one table, and paired tests over users against a reference."""
@@ -63,7 +85,7 @@ def compare_command(
         data_dir=data_dir,
         progress=not quiet,
     )
-    show(result, out_folder, as_json)
+    show(result, out_folder, "json" if as_json else form)
 
 
 def _by_method(pairs: list[str]) -> dict[str, dict[str, Any]]:

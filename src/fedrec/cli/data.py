@@ -8,6 +8,7 @@ import typer
 
 from fedrec.cli.common import (
     DataDirOption,
+    FormatOption,
     ItemColumn,
     JsonOption,
     NameArgument,
@@ -20,24 +21,24 @@ from fedrec.cli.common import (
     print_json,
     read_data,
 )
-from fedrec.cli.tables import plain_table
+from fedrec.cli.tables import plain_table, put
 from fedrec.data import catalogue, filter_interactions, stats
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("list")
-def list_sets(as_json: JsonOption = False) -> None:
+def list_sets(as_json: JsonOption = False, form: FormatOption = "text") -> None:
     """List the known data sets."""
-    if as_json:
+    if as_json or form == "json":
         print_json({name: {"title": e.title, "terms": e.terms} for name, e in catalogue.items()})
         return
     rows = [
         [name, e.title, "yes" if e.timestamps else "no", *(f"{n:,}" for n in (e.users, e.items, e.rows))]
         for name, e in catalogue.items()
     ]
-    out.print(plain_table(["name", "what", "time", "users", "items", "rows"], rows, texts=3))
-    out.print("Terms of use: fedrec data list --json. Get one with: fedrec data get NAME")
+    put(plain_table(["name", "what", "time", "users", "items", "rows"], rows, texts=3), form)
+    (out if form == "text" else err).print("Terms of use: fedrec data list --json. Get one with: fedrec data get NAME")
 
 
 @app.command()
@@ -66,6 +67,7 @@ def show_stats(
     time_column: TimeColumn = None,
     min_interactions: int = typer.Option(10, min=1, help="Users with fewer rows are dropped in the filtered counts."),
     as_json: JsonOption = False,
+    form: FormatOption = "text",
 ) -> None:
     """Count users, items and rows, raw and after the papers' filter."""
     data, _ = read_data(name, data_dir, own_columns(user_column, item_column, rating_column, time_column))
@@ -75,11 +77,11 @@ def show_stats(
         "raw": stats(data),
         "filtered": {"min_interactions": min_interactions} | stats(kept),
     }
-    if as_json:
+    if as_json or form == "json":
         print_json(found | {key: found["raw"][key] for key in ("users", "items", "rows")})
         return
     rows = [[key.replace("_", " "), _text(value), _text(found["filtered"][key])] for key, value in found["raw"].items()]
-    out.print(plain_table(["", "raw", f"users with >= {min_interactions} rows"], rows))
+    put(plain_table(["", "raw", f"users with >= {min_interactions} rows"], rows), form)
 
 
 def _text(value: object) -> str:

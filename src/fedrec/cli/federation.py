@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fedrec.cli import completing
 from fedrec.cli.common import (
     DEFAULT_PROTOCOL,
     DEFAULTS,
     DataDirOption,
     JsonOption,
+    MethodArgument,
+    ProtocolOption,
     SeedOption,
     err,
     out,
@@ -134,15 +137,18 @@ def site(
 
 @app.command("run")
 def run(
-    method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
+    method: MethodArgument,
     server: Annotated[Path, typer.Option(help="The server's folder.")] = HERE,
-    protocol: Annotated[str, typer.Option(help="honest, paper, pfedrec or hetefedrec.")] = DEFAULT_PROTOCOL,
+    protocol: ProtocolOption = DEFAULT_PROTOCOL,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of training; by default the method's own number.", min=0)
     ] = DEFAULTS.rounds,
     seed: SeedOption = DEFAULTS.seed,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, key=value; repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of the method, key=value; repeat it.", autocompletion=completing.settings
+        ),
     ] = None,
     protocol_set: Annotated[
         list[str] | None, typer.Option(help="A choice of the protocol, key=value; repeat it.")

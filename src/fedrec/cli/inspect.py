@@ -9,8 +9,9 @@ import typer
 from rich.text import Text
 
 from fedrec import methods
-from fedrec.cli.common import DEFAULT_PROTOCOL, JsonOption, err, out, print_json
-from fedrec.cli.tables import plain_table
+from fedrec.cli import completing
+from fedrec.cli.common import DEFAULT_PROTOCOL, Form, FormatOption, JsonOption, err, out, print_json
+from fedrec.cli.tables import plain_table, put
 from fedrec.errors import ConfigError
 from fedrec.methods import create
 from fedrec.methods.cost import bytes_per_round
@@ -27,16 +28,21 @@ def register(app: typer.Typer) -> None:
 
 
 def methods_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One method, in detail.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="One method, in detail.", autocompletion=completing.method_names),
+    ] = None,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
 ) -> None:
     """List the methods and what each server sees of uploads; with a NAME, all about one: what stays private, every setting."""
+    as_json = as_json or form == "json"
     if name is not None:
         found = _describe(name)
         if as_json:
             print_json(found)
         else:
-            _print_details(found)
+            _print_details(found, form)
         return
     rows = []
     for known in methods.names():
@@ -51,8 +57,11 @@ def methods_command(
     room = max(
         10, out.width - max(taken[0], 6) - max(taken[1], 15) - 4
     )  # beside the heads and their gaps: one line each
+    room = room if form == "text" else 1000
     cells = [[row["name"], row["sees"], _cut(row["title"], room)] for row in rows]
-    out.print(plain_table(["method", "the server sees", "what"], cells, texts=3))
+    put(plain_table(["method", "the server sees", "what"], cells, texts=3), form)
+    if form != "text":
+        return
     if any("*" in row["sees"] for row in rows):
         out.print("* more with other settings")
     out.print("More of one, and its settings: fedrec methods NAME", soft_wrap=True)
@@ -97,7 +106,12 @@ def _sees(name: str) -> tuple[str, str]:
     return create(name).sees, kind.kind_for(kind.configure({})).sees
 
 
-def _print_details(found: dict[str, Any]) -> None:
+def _print_details(found: dict[str, Any], form: Form) -> None:
+    rows = [[name, _value(one["default"]), one["type"], one["meaning"]] for name, one in found["settings"].items()]
+    settings = plain_table(["setting", "default", "values", "meaning"], rows, texts=4)
+    if form != "text":
+        put(settings, form)
+        return
     out.print(f"{found['name']}: {found['title']}", style="bold")
     sent = found["bytes_ml_1m_d16"]
     about = {
@@ -116,9 +130,8 @@ def _print_details(found: dict[str, Any]) -> None:
         if words:
             out.print(f"{what}: {words}")
     out.print()
-    rows = [[name, _value(one["default"]), one["type"], one["meaning"]] for name, one in found["settings"].items()]
     if rows:
-        out.print(plain_table(["setting", "default", "values", "meaning"], rows, texts=4))
+        put(settings)
         out.print("--set SETTING=VALUE wins over tuned values, and these over defaults.", soft_wrap=True)
     else:
         out.print("It has no settings.")
@@ -134,9 +147,9 @@ def _value(value: Any) -> str:
     return "none" if value is None else json.dumps(value)
 
 
-def protocols_command(as_json: JsonOption = False) -> None:
+def protocols_command(as_json: JsonOption = False, form: FormatOption = "text") -> None:
     """List the protocols, every choice they make, and whether they leak."""
-    if as_json:
+    if as_json or form == "json":
         print_json(
             {
                 name: p.model_dump(mode="json") | {"leaks": p.leaks, "why": list(p.leak_reasons)}
@@ -152,4 +165,4 @@ def protocols_command(as_json: JsonOption = False) -> None:
         ]
         for name, preset in PRESETS.items()
     ]
-    out.print(plain_table(["protocol", "leaks", "what"], rows, texts=3))
+    put(plain_table(["protocol", "leaks", "what"], rows, texts=3), form)

@@ -11,8 +11,19 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from fedrec.cli.common import DataDirOption, JsonOption, err, named_path, out, print_json
-from fedrec.cli.tables import plain_table
+from fedrec.cli import completing
+from fedrec.cli.common import (
+    DataDirOption,
+    DeviceOption,
+    Form,
+    FormatOption,
+    JsonOption,
+    err,
+    named_path,
+    out,
+    print_json,
+)
+from fedrec.cli.tables import plain_table, put
 from fedrec.studies import study as studies
 from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import OUT, reproduce
@@ -45,25 +56,32 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce_command(
-    study: Annotated[str | None, typer.Argument(help="Name of a study, or a file of your own (.toml).")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="Data set or file; repeat it. Default: the study's.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(help="Name of a study, or a file of your own (.toml).", autocompletion=completing.studies),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Data set or file; repeat it. Default: the study's.", autocompletion=completing.data_sets),
+    ] = None,
     protocol: Annotated[
         list[str] | None, typer.Option(help="Protocol, or both (all of the study); repeat it. Default: both.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per row, with seeds 0, 1, ...", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's, for a quick look.", min=0)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: DeviceOption = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,
     out_folder: OutOption = OUT,
     no_run: Annotated[bool, typer.Option("--no-run", help="Train nothing; show what is there.")] = False,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
     quiet: QuietOption = False,
 ) -> None:
     """Run a table or figure of a paper and print ours beside what was published; without a name, list the studies."""
     if study is None:
-        _list(as_json)
+        _list("json" if as_json else form)
         return
     result = reproduce(
         study,
@@ -79,13 +97,18 @@ def reproduce_command(
         progress=not quiet,
         run=not no_run,
     )
-    show(result, out_folder, as_json)
+    show(result, out_folder, "json" if as_json else form)
 
 
-def show(result: StudyResult, folder: Path, as_json: bool) -> None:
+def show(result: StudyResult, folder: Path, form: Form) -> None:
     """Print a study's result; exit code 1 where cells have none."""
-    if as_json:
+    if form == "json":
         print_json(result.model_dump(mode="json"))
+    elif form != "text":
+        for number, section in enumerate(sections(result)):
+            if number:
+                print()
+            put(plain_table(section.columns, section.rows, title=section.title), form)
     else:
         out.print(result.title, style="bold", soft_wrap=True)
         if result.note:
@@ -130,14 +153,16 @@ def _fitting(widths: list[int], screen: int) -> list[list[int]]:
     return tables
 
 
-def _list(as_json: bool) -> None:
+def _list(form: Form) -> None:
     known = [studies.find(name) for name in studies.names()]
-    if as_json:
+    if form == "json":
         print_json([study.model_dump(mode="json") for study in known])
         return
     rows = [
         [one.name, one.title, ", ".join(one.data), ", ".join(one.protocols), str(len(one.rows)), str(one.cells)]
         for one in known
     ]
-    out.print(plain_table(["study", "what", "data sets", "protocols", "rows", "cells"], rows, texts=4))
-    out.print("Run one with: fedrec reproduce NAME, or a part of it with --data and --protocol.")
+    put(plain_table(["study", "what", "data sets", "protocols", "rows", "cells"], rows, texts=4), form)
+    (out if form == "text" else err).print(
+        "Run one with: fedrec reproduce NAME, or a part of it with --data and --protocol."
+    )

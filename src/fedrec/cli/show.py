@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.common import JsonOption, print_json
+from fedrec.cli.common import FormatOption, JsonOption, print_json
 from fedrec.cli.tables import by_rank, print_results
 from fedrec.errors import FedrecError
 from fedrec.federation.result import Result
@@ -23,18 +23,19 @@ def register(app: typer.Typer) -> None:
 def show(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
     as_json: JsonOption = False,
+    form: FormatOption = "text",
 ) -> None:
     """Print the results of one or several runs (their folders) side by side, the best first.
 
     A folder that holds no finished run is named and left out; the exit code is then 2.
     """
     results, failed = read_all(runs)
-    if as_json:
+    if as_json or form == "json":
         plain = [result.model_dump(mode="json") for result in results]
         if plain or not failed:
             print_json(plain[0] if len(runs) == 1 else plain)
     elif results:
-        print_results(by_rank(results))
+        print_results(by_rank(results), form)
     for error in failed:
         print_error(str(error))
     if failed:

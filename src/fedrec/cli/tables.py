@@ -10,7 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedrec.cli.common import out
+from fedrec.cli.common import Form, out
+from fedrec.cli.written import written
 from fedrec.federation.result import Metrics, Result, ResultTable, metric_title
 
 Cell = str | Text
@@ -44,19 +45,27 @@ def plain_table(
     return table
 
 
-def print_results(results: list[Result]) -> None:
+def put(table: Table, form: Form = "text") -> None:
+    """Print a table in the form that was asked for."""
+    if form == "text":
+        out.print(table)
+    else:
+        print(written(table, form))
+
+
+def print_results(results: list[Result], form: Form = "text") -> None:
     """The runs side by side, and the tables their methods want printed. Protocols with other metrics get a table of their own."""
     kinds: dict[tuple[Metric, ...], list[Result]] = {}
     for result in results:
         kinds.setdefault(_metrics(result), []).append(result)
     for number, (metrics, group) in enumerate(kinds.items()):
         if number:
-            out.print()
-        out.print(result_table(group, metrics))
+            print()
+        put(result_table(group, metrics), form)
     for result in results:
         for table in result.tables:
-            out.print()
-            out.print(method_table(table))
+            print()
+            put(method_table(table), form)
 
 
 def by_rank(results: list[Result]) -> list[Result]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedrec.api import train
+from fedrec.cli import completing
 from fedrec.cli.common import (
     DATA,
     DEFAULT_PROTOCOL,
@@ -19,8 +20,11 @@ from fedrec.cli.common import (
     TRAINING,
     DataDirOption,
     DataOption,
+    DeviceOption,
+    FormatOption,
     ItemColumn,
     JsonOption,
+    MethodArgument,
     RatingColumn,
     SeedOption,
     TimeColumn,
@@ -57,7 +61,7 @@ _privacy = partial(typer.Option, rich_help_panel=PRIVACY)
 
 def train_command(
     context: typer.Context,
-    method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
+    method: MethodArgument,
     data: DataOption = "ml-100k",
     data_dir: DataDirOption = None,
     user_column: UserColumn = None,
@@ -66,10 +70,15 @@ def train_command(
     time_column: TimeColumn = None,
     protocol: Annotated[
         str | None,
-        _data(metavar="NAME", help="honest (default), paper, pfedrec or hetefedrec."),
+        _data(
+            metavar="NAME", help="honest (default), paper, pfedrec or hetefedrec.", autocompletion=completing.protocols
+        ),
     ] = None,
     protocol_set: Annotated[
-        list[str] | None, _data(metavar="KEY=VALUE", help="A choice of the protocol; repeat it.")
+        list[str] | None,
+        _data(
+            metavar="KEY=VALUE", help="A choice of the protocol; repeat it.", autocompletion=completing.protocol_choices
+        ),
     ] = None,
     split_file: Annotated[
         str | None,
@@ -77,7 +86,12 @@ def train_command(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        _training("--set", metavar="KEY=VALUE", help="A setting; 'fedrec methods NAME' lists them. Repeat it."),
+        _training(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting; 'fedrec methods NAME' lists them. Repeat it.",
+            autocompletion=completing.settings,
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -99,7 +113,7 @@ def train_command(
     evaluate_every: Annotated[
         int, _training(metavar="N", help="Evaluate every so many rounds.", min=1)
     ] = DEFAULTS.evaluate_every,
-    device: Annotated[str, _training(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = DEFAULTS.device,
+    device: DeviceOption = DEFAULTS.device,
     threads: Annotated[
         int | None, _training(metavar="N", help="CPU threads; 1 beside other runs.", min=1)
     ] = DEFAULTS.threads,
@@ -132,6 +146,7 @@ def train_command(
         bool, _privacy("--ldp-reproducible", help="Noise from the seed, to repeat a run: no guarantee.")
     ] = False,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
     quiet: Annotated[
         bool, typer.Option("--quiet", help="No progress.", rich_help_panel=OUTPUT)
     ] = not DEFAULTS.progress,
@@ -194,7 +209,7 @@ def train_command(
         known = {"settings": made.describe_config(), "protocol_set": choices, "merge": None}
         listeners = [ConfigWriter(run_options.out, lambda count: config_text(context, known | {"rounds": count}))]
     run = train(made, split, run_options, source=source, listeners=listeners)
-    if as_json:
+    if as_json or form == "json":
         print_json(run.result.model_dump(mode="json"))
     else:
-        print_results([run.result])
+        print_results([run.result], form)

@@ -6,18 +6,24 @@ from typing import Annotated
 
 import typer
 
+from fedrec.cli import completing
 from fedrec.cli.common import (
     DEFAULT_PROTOCOL,
     DataDirOption,
     DataOption,
+    DeviceOption,
+    FormatOption,
     JsonOption,
+    MethodArgument,
+    ProtocolOption,
     SeedOption,
+    err,
     out,
     parse_settings,
     print_json,
 )
 from fedrec.cli.reproduce import OutOption, QuietOption
-from fedrec.cli.tables import plain_table
+from fedrec.cli.tables import plain_table, put
 from fedrec.studies.runner import OUT
 from fedrec.studies.tuning import tune
 
@@ -31,23 +37,27 @@ def register(app: typer.Typer) -> None:
 
 
 def tune_command(
-    method: Annotated[str, typer.Argument(help="Name of a method; see 'fedrec methods'.")],
+    method: MethodArgument,
     data: DataOption = "ml-100k",
-    protocol: Annotated[str, typer.Option(help="honest, paper, pfedrec or hetefedrec.")] = DEFAULT_PROTOCOL,
+    protocol: ProtocolOption = DEFAULT_PROTOCOL,
     trials: Annotated[int, typer.Option(help="Combinations to try; more of them add to earlier ones.", min=1)] = 20,
     seed: SeedOption = 0,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of every trial; by default the method's own.", min=0)
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting that is fixed, key=value; repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting that is fixed, key=value; repeat it.", autocompletion=completing.settings
+        ),
     ] = None,
     evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
     out_folder: OutOption = OUT,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
+    form: FormatOption = "text",
     quiet: QuietOption = False,
 ) -> None:
     """Search good settings of a method on validation; test items are taken out of the data before it begins."""
@@ -66,7 +76,7 @@ def tune_command(
         data_dir=data_dir,
         progress=not quiet,
     )
-    if as_json:
+    if as_json or form == "json":
         print_json(result.model_dump(mode="json") | {"best": result.best.model_dump(mode="json")})
         return
     names = list(result.best.settings)
@@ -76,8 +86,10 @@ def tune_command(
         for t in finished[:SHOWN]
     ]
     heads = ["trial", result.metric, "round", *names]
-    out.print(plain_table(heads, rows, texts=0, title=f"{method} on {data}: the best {SHOWN} trials at most"))
-    out.print(f"Train with the best: fedrec train {method} --config {result.config_file}", soft_wrap=True)
+    put(plain_table(heads, rows, texts=0, title=f"{method} on {data}: the best {SHOWN} trials at most"), form)
+    (out if form == "text" else err).print(
+        f"Train with the best: fedrec train {method} --config {result.config_file}", soft_wrap=True
+    )
 
 
 def _word(value: object) -> str:
