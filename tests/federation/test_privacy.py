@@ -40,14 +40,15 @@ def test_the_clipping_bound_holds_over_all_parts(mechanism, norm):
 def test_the_noise_has_the_stated_law_and_scale(mechanism, law, scale, reproducible):
     stage = PrivacyStage(Privacy(mechanism=mechanism, clip=1.0, scale=scale, reproducible=reproducible), seed=1)
     noise = stage.apply({"x": torch.zeros(8, 50_000)}, torch.arange(8), 3)["x"].flatten().double().numpy() / scale
-    assert stats.kstest(noise, law.cdf).pvalue > 1e-3
+    # Noise from secrets is another one in every run of this test: limits are those that chance never meets.
+    assert stats.kstest(noise, law.cdf).pvalue > 1e-7
     # Of n numbers, the mean absolute value (Laplace) and the mean square (Gaussian) say the scale with these errors.
     n = len(noise)
     found, error = (
         (np.abs(noise).mean(), 1 / np.sqrt(n)) if mechanism == "laplace" else (noise @ noise / n, np.sqrt(2 / n))
     )
-    assert abs(found - 1) < 4 * error < 0.01
-    assert abs(noise.mean()) < 4 * noise.std() / np.sqrt(n)
+    assert abs(found - 1) < 6 * error < 0.014
+    assert abs(noise.mean()) < 6 * noise.std() / np.sqrt(n)
 
 
 @pytest.mark.parametrize("reproducible", [False, True])
@@ -59,7 +60,7 @@ def test_noise_is_independent_between_seeds_rounds_clients_and_parts(mechanism, 
         found = stage.apply({"a": torch.zeros(2, n), "b": torch.zeros(2, n)}, torch.tensor([0, 1]), round)
         drawn += [found[name][client] for name, client in product(("a", "b"), (0, 1))]
     correlation = np.corrcoef(torch.stack(drawn).numpy()) - np.eye(16)
-    assert abs(correlation).max() < 5 / np.sqrt(n)
+    assert abs(correlation).max() < 7 / np.sqrt(n)
 
 
 @pytest.mark.parametrize("reproducible", [False, True])
@@ -92,7 +93,7 @@ def test_every_client_has_a_secret_of_its_own():
     assert len(torch.unique(secrets, dim=0)) == 50
     stage.prepare(50)
     assert torch.equal(stage.state()["noise"], secrets), "drawn once"
-    assert abs(secrets.double().mean() - 127.5) < 4 * 74 / len(secrets.flatten()) ** 0.5
+    assert abs(secrets.double().mean() - 127.5) < 6 * 74 / len(secrets.flatten()) ** 0.5
 
 
 def test_noise_of_a_run_follows_from_the_seed_only_on_request(small):

@@ -132,12 +132,6 @@ def test_duplicated_samples_leave_per_row_steps_unchanged(demo: fedrec.Split) ->
     assert torch.allclose(found[0][1], found[1][1], atol=1e-6)
 
 
-def test_sum_of_factors_times_projection_is_sum_of_updates() -> None:
-    factors = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(0))
-    b = draw_projection(KEY, 3, D, "orthogonal")
-    assert torch.allclose(factors.sum(0) @ b, (factors @ b).sum(0), atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["touched", "full"])
 def test_rows_are_divided_by_the_clients_that_touched_them(demo: fedrec.Split, kind: str) -> None:
     """Item 0 is touched by 3 of 5 clients, item 1 by nobody."""
