@@ -4,6 +4,7 @@ import torch
 
 from fedrec.errors import ConfigError
 from fedrec.parts import gram as g
+from fedrec.parts import inverse, symmetric
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +22,17 @@ def test_counts_equal_the_matrix_product(x):
     assert torch.allclose(g.gram(owners, items, 20, values).double(), scaled.T @ scaled, atol=1e-5)
 
 
+def weights(counts, lam):
+    return torch.cat(list(g.ease_rows(counts.clone(), lam)))
+
+
 def test_nobody_gives_zero_counts():
     none = torch.zeros(0, dtype=torch.int64)
     assert torch.equal(g.gram(none, none, 4), torch.zeros(4, 4))
 
 
 def test_weights_are_the_constrained_optimum(x):
-    b = g.ease_weights(x.T @ x, 3.0, torch.float64)
+    b = weights(x.T @ x, 3.0)
     assert torch.equal(b.diagonal(), torch.zeros(20, dtype=torch.float64))
     gradient = -x.T @ (x - x @ b) + 3.0 * b
     assert float((gradient - gradient.diag().diag()).abs().max()) < 1e-8
@@ -36,39 +41,39 @@ def test_weights_are_the_constrained_optimum(x):
 
 def test_permuted_items_give_permuted_weights(x):
     order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
-    b = g.ease_weights(x.T @ x, 3.0, torch.float64)
+    b = weights(x.T @ x, 3.0)
     permuted = x[:, order]
-    assert torch.allclose(g.ease_weights(permuted.T @ permuted, 3.0, torch.float64), b[order][:, order], atol=1e-12)
+    assert torch.allclose(weights(permuted.T @ permuted, 3.0), b[order][:, order], atol=1e-12)
 
 
-def test_precision_follows_the_condition_number(x):
-    counts = (x.T @ x).float()
-    exact = g.inverse(counts, 1e-3, torch.float64)
-    assert g.inverse(counts, 1e-3).dtype == torch.float64
-    assert g.inverse(counts, 10.0).dtype == torch.float32
-    assert torch.equal(g.inverse(counts, 1e-3), exact)
-    assert torch.allclose(g.ease_weights(counts, 10.0).double(), g.ease_weights(counts, 10.0, torch.float64), atol=1e-5)
+def test_blocks_of_rows_do_not_change_the_counts_or_the_weights(x, monkeypatch):
+    owners, items = x.nonzero(as_tuple=True)
+    counts, found = g.gram(owners, items, 20), weights(x.T @ x, 3.0)
+    for module in (g, inverse, symmetric):
+        monkeypatch.setattr(module, "ROWS", 7)
+    assert [len(rows) for rows in g.gram_rows(owners, items, 20)] == [7, 7, 6]
+    assert torch.equal(g.gram(owners, items, 20), counts)
+    assert torch.allclose(weights(x.T @ x, 3.0), found, atol=1e-12)
 
 
 def test_counts_that_cannot_be_inverted_are_refused():
     with pytest.raises(ConfigError, match="raise lam"):
-        g.inverse(torch.tensor([[0.0, 5.0], [5.0, 0.0]]), 1.0)
+        weights(torch.tensor([[0.0, 5.0], [5.0, 0.0]]), 1.0)
 
 
 def test_matrices_must_fit_what_is_allowed_or_free(monkeypatch):
-    """Four matrices of float32 at a time."""
     need, cpu = 4 * 4 * 1000**2, torch.device("cpu")
-    g.check_square("mine", 1000, cpu, need / 1e9, "filter the data")
+    g.check_square("mine", 1000, cpu, need / 1e9, "filter the data", per_entry=16)
     with pytest.raises(ConfigError) as error:
-        g.check_square("mine", 1000, cpu, 0.0159, "filter the data")
+        g.check_square("mine", 1000, cpu, 0.0159, "filter the data", per_entry=16)
     assert str(error.value) == (
         "mine needs about 0.016 GB for matrices of 1000 x 1000 items, but 0.0159 GB are allowed; filter the data."
     )
     monkeypatch.setattr(g, "available", lambda device: need - 1)
     with pytest.raises(ConfigError, match=r"but 0.016 GB are free on cpu; filter the data\.$"):
-        g.check_square("mine", 1000, cpu, None, "filter the data")
+        g.check_square("mine", 1000, cpu, None, "filter the data", per_entry=16)
     monkeypatch.setattr(g, "available", lambda device: need)
-    g.check_square("mine", 1000, cpu, None, "filter the data")
+    g.check_square("mine", 1000, cpu, None, "filter the data", per_entry=16)
 
 
 def test_scaled_rows_have_length_one(x):
@@ -80,26 +85,13 @@ def test_scaled_rows_have_length_one(x):
     assert g.row_scale(torch.tensor([0, 4])).tolist() == [1.0, 0.5]
 
 
-@pytest.mark.parametrize("lam", [0.5, 500.0])
-def test_an_inverse_is_one_and_leaves_the_counts(x, lam):
-    counts = x.T @ x
-    before = counts.clone()
-    found = g.inverse(counts, lam).double()
-    assert torch.equal(counts, before)
-    eye = torch.eye(20, dtype=torch.float64)
-    assert torch.allclose(found @ (counts + lam * eye), eye, atol=1e-4)
-    weights = g.ease_weights(counts.float(), lam)
-    assert weights.dtype == torch.float32
-    assert weights.is_contiguous()
-    assert torch.equal(weights.diagonal(), torch.zeros(20))
-
-
 @pytest.mark.parametrize(("share", "dtype"), [(1.001, torch.float32), (0.999, torch.float64)])
 def test_the_precise_solver_is_taken_beyond_a_condition_number(share, dtype):
     """Eigenvalues are at most the largest sum of a row, here 6, plus lambda, and at least lambda."""
     counts = torch.tensor([[4.0, -2.0], [-2.0, 2.0]])
-    assert g.inverse(counts, share * 6 / (g.SINGLE - 1)).dtype == dtype
+    assert g.ease_dtype(counts, share * 6 / (inverse.SINGLE - 1)) == dtype
 
 
-def test_no_items_have_an_empty_inverse():
-    assert g.inverse(torch.zeros(0, 0), 1.0).shape == (0, 0)
+def test_no_items_have_no_weights():
+    assert g.ease_dtype(torch.zeros(0, 0), 1.0) == torch.float32
+    assert list(g.ease_rows(torch.zeros(0, 0), 1.0)) == []

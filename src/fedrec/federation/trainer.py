@@ -49,6 +49,11 @@ def is_private(name: str) -> bool:
     return name.startswith(("clients.", "ledger.", "secret."))
 
 
+def is_working(name: str) -> bool:
+    """Whether only a run that goes on needs it: the server's sums, which nothing scores with."""
+    return name.startswith("server.working.")
+
+
 def is_secret(name: str) -> bool:
     """Whether only a run that goes on may have it: what the clients' noise is made from."""
     return name.startswith("secret.")

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-BLOCK = 512
+from fedrec.compute.telling import tell
+from fedrec.parts.symmetric import ROWS, mirror_
 
-Told = Callable[[int, int], None]
-"""Told how much of how much is done."""
+BLOCK = 512
+SINGLE = 1e4
+"""Condition number up to which float32 is good to 1e-5; beyond it the solver takes float64, which is slower."""
 
 
 class NotPositiveError(Exception):
     """The matrix is not positive definite."""
 
 
-def invert_(square: Tensor, told: Told | None = None, block: int = BLOCK) -> Tensor:
+def exact_enough(largest: float, lam: float) -> torch.dtype:
+    """What to solve in where no eigenvalue is above ``largest`` and ``lam`` is added to all."""
+    return torch.float32 if largest + lam < SINGLE * lam else torch.float64
+
+
+def invert_(square: Tensor, block: int = BLOCK) -> Tensor:
     """Replace ``square`` by its inverse: a sweep over blocks (Gauss and Jordan), nearly all of it one large product each.
 
-    Beside the matrix it needs a strip of ``block`` rows. Numerically sound for positive definite matrices, whose
+    Beside the matrix, of which only the lower triangle counts, it needs two strips of ``block`` rows. Numerically sound for positive definite matrices, whose
     sweeps keep every remaining diagonal block positive definite.
     """
     size = len(square)
@@ -30,13 +35,15 @@ def invert_(square: Tensor, told: Told | None = None, block: int = BLOCK) -> Ten
         if bool(failed):
             raise NotPositiveError
         pivot = torch.cholesky_inverse(factor)
-        strip = square[first:last].clone()
+        strip = torch.cat([square[first:last, :last], square[last:, first:last].T], 1)
         strip[:, first:last] = 0
         scaled = pivot @ strip
-        square.addmm_(strip.T, scaled, alpha=-1)
-        square[first:last] = scaled
-        square[:, first:last] = scaled.T
+        for top in range(0, size, ROWS):  # what is above the diagonal is not kept up to date: half the work
+            end = min(size, top + ROWS)
+            square[top:end, :end].addmm_(strip[:, top:end].T, scaled[:, :end], alpha=-1)
+        square[first:last, :last] = scaled[:, :last]
+        square[last:, first:last] = scaled[:, last:].T
         square[first:last, first:last] = -pivot
-        if told is not None:
-            told(last, size)
+        tell("solving for item weights", last, size)
+    mirror_(square.T)
     return square.neg_()

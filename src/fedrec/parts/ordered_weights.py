@@ -1,4 +1,4 @@
-"""From the two sums of ``fedrec.parts.order`` to item-item weights with a zero diagonal.
+"""From the two sums of ``fedrec.parts.order`` to item-item weights with a zero diagonal, in the memory of the sums.
 
 P = (A + lambda I)^-1, B0 = P R, and with the diagonal forced to zero by Lagrange multipliers (Steck, WWW 2019)
 
@@ -13,40 +13,51 @@ import torch
 from torch import Tensor
 
 from fedrec.errors import ConfigError
-from fedrec.parts.gram import SINGLE
-from fedrec.parts.inverse import NotPositiveError, Told, invert_
+from fedrec.parts.inverse import NotPositiveError, exact_enough, invert_
 from fedrec.parts.order import ONE
+from fedrec.parts.symmetric import ROWS, mirror_
 
-ROWS = 1024
+
+def in_place(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """Whole numbers [m, m] in units of 2^-16 as floating ones, in their own memory."""
+    size = len(sums)
+    found = sums.view(dtype)[:, :size]  # narrower numbers leave room at the end of every row
+    for first in range(0, size, ROWS):
+        rows = slice(first, first + ROWS)
+        found[rows] = sums[rows].to(dtype).div_(ONE)
+    return found
 
 
 def symmetric(upper: Tensor, dtype: torch.dtype) -> Tensor:
-    """A from its upper triangle in units of 2^-16, without a second copy."""
-    square = upper.to(dtype).div_(ONE)
-    for first in range(0, len(square), ROWS):
-        rows = slice(first, first + ROWS)
-        square[rows, rows] += square[rows, rows].triu(1).T
-        square[first + ROWS :, rows] = square[rows, first + ROWS :].T
-    return square
+    """A from its upper triangle in units of 2^-16, in its memory."""
+    return mirror_(in_place(upper, dtype))
 
 
 def precision(upper: Tensor, lam: float) -> torch.dtype:
     """float32 where the condition number allows it."""
     trace = upper.diagonal().double().div(ONE)
     # No eigenvalue is larger than the largest absolute row sum; rows of an upper triangle are halves of it.
-    rows = upper.abs().sum(0).double() + upper.abs().sum(1).double()
+    rows = torch.zeros(len(upper), dtype=torch.float64, device=upper.device)
+    for first in range(0, len(upper), ROWS):
+        part = upper[first : first + ROWS].abs()
+        rows += part.sum(0).double()
+        rows[first : first + ROWS] += part.sum(1).double()
     largest = float((rows / ONE - trace).max()) if len(upper) else 0.0
-    return torch.float32 if largest + lam < SINGLE * lam else torch.float64
+    return exact_enough(largest, lam)
 
 
-def weight_rows(past: Tensor, after: Tensor, lam: float, told: Told | None = None) -> Iterator[Tensor]:
-    """B in blocks of rows, from A (symmetric, floating, overwritten) and R in units of 2^-16 or floating."""
-    past.diagonal().add_(lam)
+def weight_rows(past: Tensor, after: Tensor, lam: float) -> Iterator[Tensor]:
+    """B in blocks of rows, from A (upper triangle) and R in units of 2^-16, or both floating and whole; overwrites them."""
+    if past.is_floating_point():
+        square, right = past, after
+    else:
+        dtype = precision(past, lam)
+        square, right = symmetric(past, dtype), in_place(after, dtype)
+    square.diagonal().add_(lam)
     try:
-        inverse = invert_(past, told)
+        inverse = invert_(square)
     except NotPositiveError:
         raise ConfigError(f"the item-item sums with lam={lam:g} cannot be inverted; raise lam.") from None
-    right = after if after.is_floating_point() else after.to(inverse.dtype).div_(ONE)
     blocks = [slice(first, first + ROWS) for first in range(0, len(inverse), ROWS)]
     diagonal = torch.cat([(inverse[rows] * right[:, rows].T).sum(1) for rows in blocks])
     pulled = diagonal / inverse.diagonal()
@@ -54,4 +65,4 @@ def weight_rows(past: Tensor, after: Tensor, lam: float, told: Told | None = Non
         found = inverse[rows] @ right
         found.addcmul_(inverse[rows], pulled, value=-1)
         found.diagonal(rows.start).zero_()
-        yield found.float()
+        yield found

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
-
-def pack(square: Tensor) -> Tensor:
-    """Upper triangle with diagonal, m (m + 1) / 2 numbers: all of a symmetric matrix."""
-    return square[_upper(len(square), square.device)]
+ROWS = 1024
+"""Rows of a large matrix that are worked on at a time, where all of them would need memory for nothing."""
 
 
-def unpack(packed: Tensor, n: int) -> Tensor:
+def pack(blocks: Iterable[Tensor]) -> Tensor:
+    """Upper triangle with diagonal, m (m + 1) / 2 numbers: all of a symmetric matrix, which comes in blocks of rows."""
+    found, first = list[Tensor](), 0
+    for block in blocks:
+        found.append(torch.cat([row[first + i :] for i, row in enumerate(block)]))
+        first += len(block)
+    return torch.cat(found)
+
+
+def unpack(packed: Tensor, n: int, dtype: torch.dtype | None = None) -> Tensor:
     """The symmetric matrix behind ``pack``."""
-    square = packed.new_zeros(n, n)
-    square[_upper(n, packed.device)] = packed
-    return square + square.triu(1).T
+    square, first = torch.empty(n, n, dtype=dtype or packed.dtype, device=packed.device), 0
+    for i in range(n):
+        square[i, i:] = packed[first : first + n - i]
+        first += n - i
+    return mirror_(square)
 
 
-def _upper(n: int, device: torch.device) -> Tensor:
-    return torch.ones(n, n, dtype=torch.bool, device=device).triu_()
+def mirror_(square: Tensor) -> Tensor:
+    """Make a matrix symmetric in its own memory, of which only the upper triangle counts."""
+    for first in range(0, len(square), ROWS):
+        rows = slice(first, first + ROWS)
+        corner = square[rows, rows].triu()
+        square[rows, rows] = corner + corner.triu(1).T
+        square[first + ROWS :, rows] = square[rows, first + ROWS :].T
+    return square
 
 
 def positive_part(square: Tensor) -> Tensor:

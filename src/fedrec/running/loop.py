@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Protocol
 
+from fedrec.compute.telling import telling
 from fedrec.errors import FedrecError
 from fedrec.federation.trainer import RoundReport
 from fedrec.running.history import History, Means, RoundLine
@@ -99,7 +100,9 @@ class Loop:
         history = self.state.history
         done = history.rounds + 1
         self._tell(f"training, round {done}", history.rounds, self.rounds)
-        report, shown = self.state.trainer.round(history.rounds), {}
+        with telling(self._tell):
+            report = self.state.trainer.round(history.rounds)
+        shown: dict[str, Means] = {}
         if done % self.options.evaluate_every == 0 or done == self.rounds:
             start = time.perf_counter()
             shown = self.state.selection.evaluate(done)

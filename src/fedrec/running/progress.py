@@ -84,7 +84,7 @@ class ProgressDisplay(Listener):
 
     def working(self, what: str, done: int, total: int) -> None:
         """Show what goes on: at once on a terminal, elsewhere when it has taken long."""
-        words = f"{what}, {done:,} of {total:,}" if what.startswith("evaluating") else what
+        words = what if what.startswith("training") else f"{what}, {done:,} of {total:,}"
         if self._bar:
             self._bar.words = f"{self._last}; {words}" if self._last else words
         elif time.perf_counter() - self._said > PATIENCE and done < total:

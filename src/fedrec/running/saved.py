@@ -17,7 +17,7 @@ from fedrec.evaluation.evaluator import Evaluation
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.federation.state_check import StateMismatchError, check_state
-from fedrec.federation.trainer import Setup
+from fedrec.federation.trainer import Setup, is_working
 from fedrec.protocol.packed import NoSplitError, unpack_split
 from fedrec.protocol.split import Split
 from fedrec.running.files import checksum, read_object, read_tensors, reason
@@ -86,7 +86,7 @@ def restore(method: Recommender, folder: str | Path, result: Result, device: str
     trainer = method.trainer(split.training, Setup(result.seed, resolve_device(device)))
     state: dict[str, Tensor] = read_tensors(place / SERVER) | read_tensors(place / CLIENTS)
     try:
-        check_state(trainer.state(), state)
+        check_state({name: own for name, own in trainer.state().items() if not is_working(name)}, state)
     except StateMismatchError as error:
         raise FedrecError(f"the model in {folder} does not fit its settings ({error}); train again.") from None
     trainer.load_state(state)

@@ -12,17 +12,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
 from fedrec.federation.search import Options, Range, Space
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
-from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
-from fedrec.parts.recent import dense_parts, dense_scores, own_history, recency
+from fedrec.parts.gram import SOLVING, check_square, ease_dtype, ease_rows, gram, row_scale
+from fedrec.parts.published import WeightsConfig, no_weights, published, weighted_parts, weighted_scores
+from fedrec.parts.recent import own_history, recency
 
 
-class EASEConfig(MethodConfig):
+class EASEConfig(WeightsConfig):
     """Settings of EASE."""
 
     space: ClassVar[Space] = {
@@ -36,8 +36,6 @@ class EASEConfig(MethodConfig):
     """Scale every user's row to length 1 before counting."""
     delta_q: float | None = Field(None, gt=0)
     """How fast the history fades that a user is scored with, in items; none: not at all, as in data without time."""
-    memory_gb: float | None = Field(None, gt=0)
-    """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
     @property
     def uses_order(self) -> bool:
@@ -60,33 +58,31 @@ class EASE(CentralMethod):
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
         advice = "filter the data, or train fedgram with top_items"
-        check_square(self.name, data.n_items, data.device, self.config.memory_gb, advice)
-        return {"weights": torch.zeros(data.n_items, data.n_items, device=data.device)}
+        dense = 4 if self.config.keep is None else 0
+        check_square(self.name, data.n_items, data.device, self.config.memory_gb, advice, per_entry=SOLVING + dense)
+        return no_weights(self.config, data.n_items, data.device)
 
     def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
         """Count and solve; a second pass finds the same."""
         values = row_scale(data.counts)[data.pair_users] if self.config.normalise else None
         counts = gram(data.pair_users, data.pair_items, data.n_items, values)
-        state["weights"] = ease_weights(counts, self.config.lam)
+        counts = counts.to(ease_dtype(counts, self.config.lam))
+        state.update(published(self.config, ease_rows(counts, self.config.lam), data.n_items, data.device))
         return torch.zeros(())
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """The sum of the weights of the user's items."""
-        if self.config.delta_q is not None and data.view.history is not None:
-            history = own_history(data.view, clients.cpu())["history"].to(data.device)
-            return self.rate_histories(ready, data, history)
-        return data.times(ready["weights"], clients)
+        if "weights" in ready and self._decay(data) is None:
+            return data.times(ready["weights"], clients)
+        return self.rate_histories(ready, data, own_history(data.view, clients.cpu())["history"].to(data.device))
 
     def rate_histories(self, ready: State, data: Observed, history: Tensor) -> Tensor:
         """The same for any items."""
-        faded = recency(history, self.config.delta_q if data.view.history is not None else None)
-        return dense_scores(history, faded, ready["weights"])
+        return weighted_scores(ready, history, recency(history, self._decay(data)))
 
     def rate_parts(self, ready: State, data: Observed, history: Tensor, items: Tensor) -> Tensor:
-        """What their weights, or similarities, are."""
-        return dense_parts(
-            history,
-            recency(history, self.config.delta_q if data.view.history is not None else None),
-            ready["weights"],
-            items,
-        )
+        """What their weights are."""
+        return weighted_parts(ready, history, recency(history, self._decay(data)), items)
+
+    def _decay(self, data: Observed) -> float | None:
+        return self.config.delta_q if data.view.history is not None else None

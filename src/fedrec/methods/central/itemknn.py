@@ -52,7 +52,7 @@ class ItemKNN(CentralMethod):
 
     def start(self, data: Observed, task: Task) -> State:
         """No neighbours yet."""
-        check_square(self.name, data.n_items, data.device, self.config.memory_gb, "filter the data")
+        check_square(self.name, data.n_items, data.device, self.config.memory_gb, "filter the data", per_entry=16)
         return {"weights": torch.zeros(data.n_items, data.n_items, device=data.device)}
 
     def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:

@@ -15,7 +15,7 @@ from fedrec.federation.payload import State
 from fedrec.federation.task import Task
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed
-from fedrec.methods.fedslist.config import SlistConfig
+from fedrec.methods.fedslist.config import SlistConfig, per_entry
 from fedrec.parts.gram import check_square
 from fedrec.parts.order import add_histories
 from fedrec.parts.recent import own_history
@@ -38,7 +38,14 @@ class Slist(CentralMethod):
 
     def start(self, data: Observed, task: Task) -> State:
         """No weights yet."""
-        check_square(self.name, data.n_items, data.device, self.config.memory_gb, "filter the data")
+        check_square(
+            self.name,
+            data.n_items,
+            data.device,
+            self.config.memory_gb,
+            "filter the data",
+            per_entry=per_entry(self.config),
+        )
         return self.config.empty(data.n_items, data.device)
 
     def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
@@ -49,7 +56,7 @@ class Slist(CentralMethod):
         for clients in torch.split(torch.arange(data.n_users), CLIENTS):
             history = own_history(data.view, clients)["history"].to(device)
             add_histories(past, after, history, (history >= 0).sum(1), decay)
-        state.update(self.config.published(past, after, data.view.history is not None))
+        state.update(self.config.solved(past, after, data.view.history is not None))
         return torch.zeros(())
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:

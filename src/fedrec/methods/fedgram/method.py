@@ -34,13 +34,18 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.parts.gaussian import noise_multiplier, report
-from fedrec.parts.gram import check_square, ease_weights, gram, row_scale
-from fedrec.parts.recent import appended, dense_parts, own_history, recency
+from fedrec.parts.gram import SOLVING, check_square, ease_dtype, ease_rows, gram_rows, row_scale
+from fedrec.parts.published import NAMES, WeightsConfig, no_weights, published, weighted_parts, weighted_scores
+from fedrec.parts.recent import appended, own_history, recency
 from fedrec.parts.symmetric import pack, positive_part, top_eigenpairs, unpack
 from fedrec.sampling import streams
 
+COUNTS = "working.gram"
+SUMS = 8
+"""Bytes for every pair of items: triangles of what clients sent, of their sum, of that with noise, and of all rounds."""
 
-class FedGramConfig(PartialConfig):
+
+class FedGramConfig(WeightsConfig, PartialConfig):
     """Settings of FedGram."""
 
     space: ClassVar[Space] = {
@@ -65,8 +70,6 @@ class FedGramConfig(PartialConfig):
     """Items a client contributes at most, chosen at random; it still scores with its whole history."""
     participation: float = Field(1.0, gt=0, le=1)
     """Share of clients that take part in a round; the sum grows over rounds."""
-    memory_gb: float | None = Field(None, gt=0)
-    """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
     @property
     def uses_order(self) -> bool:
@@ -77,6 +80,8 @@ class FedGramConfig(PartialConfig):
     def _bounded(self) -> FedGramConfig:
         if self.epsilon is not None and self.n_max is None:
             raise ValueError("epsilon needs a bound on what one client contributes; set n_max, for example 50")
+        if self.rank is not None and self.keep is not None:
+            raise ValueError("rank and keep are two ways to publish less; set one of them")
         return self
 
 
@@ -107,12 +112,19 @@ class FedGram(SumMethod):
         """Zero counts and weights, for all items or, before they are chosen, for none."""
         top, device = self.config.top_items, task.device
         modelled = min(task.n_items, top or task.n_items)
-        check_square(self.name, modelled, device, self.config.memory_gb, "set top_items or raise memory_gb")
+        check_square(
+            self.name,
+            modelled,
+            device,
+            self.config.memory_gb,
+            "set top_items or raise memory_gb",
+            per_entry=SUMS + SOLVING + (4 if self.config.keep is None else 0),
+        )
         items = torch.arange(task.n_items if top is None else 0, device=device)
         state = {"items": items}
         if top is not None:
             state["popularity"] = torch.zeros(task.n_items, device=device)
-        return state | self._solved(torch.zeros(len(items), len(items), device=device), solve=False)
+        return state | self._nothing(len(items), device)
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """An empty history: what the client last contributed, and what it scores with."""
@@ -126,7 +138,7 @@ class FedGram(SumMethod):
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The weights, and which items they are for."""
-        names: list[str] = [name for name in ("weights", "vectors", "base") if name in server]
+        names: list[str] = [name for name in (*NAMES, "vectors", "base") if name in server]
         if self.config.top_items is not None:
             names += ["items", "popularity"]
         return {name: broadcast(server[name], len(clients)) for name in names}
@@ -143,17 +155,17 @@ class FedGram(SumMethod):
         if items is not None and not len(items):
             _, counted, _ = self._contribution(now, samples)
             return {"counts": torch.bincount(counted, minlength=now.shape[1])[None].int()}, lossless
-        change = self._gram(now, items, samples)
+        change = self._packed(now, items, samples)
         if bool(before.any()):
-            change -= self._gram(before, items, samples)
+            change -= self._packed(before, items, samples)
         private["history"] = now
-        packed = pack(change)[None]
-        return {"gram": packed if self.config.normalise else packed.int()}, lossless
+        return {"gram": (change if self.config.normalise else change.int())[None]}, lossless
 
-    def _gram(self, history: Tensor, items: Tensor | None, samples: Samples) -> Tensor:
+    def _packed(self, history: Tensor, items: Tensor | None, samples: Samples) -> Tensor:
+        """Upper triangle of the sum of x x' over these clients."""
         modelled = history if items is None else history[:, items]
         owners, columns, values = self._contribution(modelled, samples)
-        return gram(owners, columns, modelled.shape[1], values if self.config.normalise else None)
+        return pack(gram_rows(owners, columns, modelled.shape[1], values if self.config.normalise else None))
 
     def _contribution(self, history: Tensor, samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
         """Client, item and value of what counts of every history: at most ``n_max`` items of each."""
@@ -180,25 +192,33 @@ class FedGram(SumMethod):
         noisy = self._noised(task, counts.float(), kind, round)
         if kind == "counts":
             chosen = torch.sort(noisy, descending=True, stable=True).indices[: self.config.top_items]
-            empty = torch.zeros(len(chosen), len(chosen), device=noisy.device)
             fresh = {"items": chosen.sort().values, "popularity": noisy.clamp(min=0)}
-            return server | fresh | self._solved(empty, solve=False)
-        return server | self._solved(server["gram"] + unpack(noisy, len(server["gram"])))
+            return server | fresh | self._nothing(len(chosen), noisy.device)
+        counts = server[COUNTS] + noisy
+        return server | {COUNTS: counts} | self._solved(counts, len(server["items"]))
 
-    def _solved(self, counts: Tensor, *, solve: bool = True) -> State:
-        """The counts, and what is published: B, or the top eigenpairs."""
-        rank, lam, n = self.config.rank, self.config.lam, len(counts)
-        if not solve:
-            vectors = {"vectors": counts.new_zeros(n, min(n, rank or n)), "base": counts.new_ones(1)}
-            return {"gram": counts} | ({"weights": torch.zeros_like(counts)} if rank is None else vectors)
-        clean = counts if self.config.epsilon is None else positive_part(counts)
+    def _nothing(self, n: int, device: torch.device) -> State:
+        """No counts of pairs among ``n`` items, and no weights."""
+        counts = {COUNTS: torch.zeros(n * (n + 1) // 2, device=device)}
+        if self.config.rank is None:
+            return counts | no_weights(self.config, n, device)
+        vectors = torch.zeros(n, min(n, self.config.rank), device=device)
+        return counts | {"vectors": vectors, "base": torch.ones(1, device=device)}
+
+    def _solved(self, packed: Tensor, n: int) -> State:
+        """What is published: B, or the top eigenpairs."""
+        rank, lam = self.config.rank, self.config.lam
+        counts = unpack(packed, n)
+        if self.config.epsilon is not None:
+            counts = positive_part(counts)
         if rank is None:
-            return {"gram": counts, "weights": ease_weights(clean, lam)}
+            counts = counts.to(ease_dtype(counts, lam))
+            return published(self.config, ease_rows(counts, lam), n, counts.device)
         # P is about I / rest - V diag(w) V': eigenvalues that are not sent are replaced by their mean.
-        values, vectors_ = top_eigenpairs(clean, rank)
-        rest = lam + float((clean.trace() - values.sum()).clamp(min=0)) / max(1, n - len(values))
+        values, vectors = top_eigenpairs(counts, rank)
+        rest = lam + float((counts.trace() - values.sum()).clamp(min=0)) / max(1, n - len(values))
         gains = (1 / rest - 1 / (values + lam)).clamp(min=0)
-        return {"gram": counts, "vectors": vectors_ * gains.sqrt(), "base": counts.new_tensor([1 / rest])}
+        return {"vectors": vectors * gains.sqrt(), "base": counts.new_tensor([1 / rest])}
 
     def fold_in(self, task: Task, private: ClientState, later: Tensor) -> State:
         """The history goes on."""
@@ -230,8 +250,13 @@ class FedGram(SumMethod):
         counts = torch.bincount(owners, minlength=len(x))
         begins = counts.cumsum(0) - counts
         much = x[owners, items] if x.is_floating_point() else None
-        if self.config.rank is None:
+        if "weights" in payload:
             return embedding_bag(items, tensor(payload, "weights")[0], begins, mode="sum", per_sample_weights=much)
+        if self.config.rank is None:
+            history = items.new_full((len(x), max(1, int(counts.max()))), -1)
+            history[owners, torch.arange(len(items), device=x.device) - begins[owners]] = items
+            counted = x.float().gather(1, history.clamp(min=0)).where(history >= 0, 0)
+            return weighted_scores(_model(payload), history, counted)
         vectors = tensor(payload, "vectors")[0]
         own = vectors.square().sum(1)  # the diagonal, which EASE sets to zero
         return (embedding_bag(items, vectors, begins, mode="sum", per_sample_weights=much) @ vectors.T - x * own) / (
@@ -255,7 +280,7 @@ class FedGram(SumMethod):
 
     def _parts(self, own: Tensor, counts: Tensor, asked: Tensor, payload: Payload) -> Tensor:
         if self.config.rank is None:
-            return dense_parts(own, counts, tensor(payload, "weights")[0], asked)
+            return weighted_parts(_model(payload), own, counts, asked)
         vectors = tensor(payload, "vectors")[0]
         alike = (vectors[own] @ vectors[asked].mT).where(own[:, :, None] != asked[:, None, :], 0)
         diagonal = vectors[asked].square().sum(2)
@@ -290,3 +315,7 @@ class FedGram(SumMethod):
         if (epsilon := self.config.epsilon) is None:
             return found
         return found | report(epsilon, self.config.delta, self._noise_std("gram", epsilon), self._releases)
+
+
+def _model(payload: Payload) -> State:
+    return {name: tensor(payload, name)[0] for name in NAMES if name in payload}

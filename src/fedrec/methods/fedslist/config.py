@@ -8,18 +8,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrec.federation.config import MethodConfig
 from fedrec.federation.payload import State
-from fedrec.parts.inverse import Told
 from fedrec.parts.order import Decay
-from fedrec.parts.ordered_weights import precision, symmetric, weight_rows
-from fedrec.parts.recent import dense_parts, dense_scores, kept_parts, kept_scores, largest, recency
+from fedrec.parts.ordered_weights import weight_rows
+from fedrec.parts.published import WeightsConfig, no_weights, published, weighted_parts, weighted_scores
+from fedrec.parts.recent import recency
 
 ORDERED = "ordered"
-FORMS = {32: torch.float32, 16: torch.float16, 8: torch.int8}
+SUMS = 16
 
 
-class SlistConfig(MethodConfig):
+def per_entry(config: WeightsConfig) -> int:
+    """Bytes of memory for every pair of items: two sums that become all else, and weights that are not cut."""
+    return SUMS + (4 if config.keep is None else 0)
+
+
+class SlistConfig(WeightsConfig):
     """Settings of SLIST and FedSlist; none as a decay is an infinite one: distance does not count."""
 
     delta_p: float | None = Field(3.0, gt=0)
@@ -34,12 +38,6 @@ class SlistConfig(MethodConfig):
     """How fast the history fades that a client scores with."""
     order: Literal["time", "none"] = "time"
     """none: only x x' with weight 1 and an unweighted history, which is EASE; so are data without time."""
-    keep: int | None = Field(None, ge=1)
-    """Publish only so many weights of every item, the largest; none: all of them."""
-    bits: Literal[32, 16, 8] = 32
-    """Of every published weight: float32, float16, or int8 with a scale per item; fewer need ``keep``."""
-    memory_gb: float | None = Field(None, gt=0)
-    """Refuse catalogues whose item-item matrices need more; by default what is free."""
 
     @property
     def uses_order(self) -> bool:
@@ -52,36 +50,12 @@ class SlistConfig(MethodConfig):
 
     def empty(self, n_items: int, device: torch.device) -> State:
         """Published weights before there are any, and whether they know of order."""
-        ordered = {ORDERED: torch.zeros(1, dtype=torch.bool, device=device)}
-        if self.keep is None:
-            return ordered | {"weights": torch.zeros(n_items, n_items, device=device)}
-        shape, numbers = (n_items, min(self.keep, n_items)), torch.int16 if n_items < 1 << 15 else torch.int32
-        found = {
-            "values": torch.zeros(shape, dtype=FORMS[self.bits], device=device),
-            "items": torch.zeros(shape, dtype=numbers, device=device),
-        }
-        found |= ordered
-        return found | ({"scale": torch.ones(n_items, device=device)} if self.bits == 8 else {})
+        return {ORDERED: torch.zeros(1, dtype=torch.bool, device=device)} | no_weights(self, n_items, device)
 
-    def published(self, past: Tensor, after: Tensor, timed: bool, told: Told | None = None) -> State:
-        """What the server publishes, from A (upper triangle) and R in units of 2^-16, or both floating and whole."""
-        whole = past if past.is_floating_point() else symmetric(past, precision(past, self.lam))
-        found, first = self.empty(len(past), past.device), 0
-        found[ORDERED].fill_(timed and self.order == "time")
-        for rows in weight_rows(whole, after, self.lam, told):
-            to = slice(first, first + len(rows))
-            first += len(rows)
-            if self.keep is None:
-                found["weights"][to] = rows
-                continue
-            values, items = largest(rows, self.keep)
-            found["items"][to] = items.to(found["items"].dtype)
-            if self.bits == 8:
-                scale = values.abs().amax(1).clamp(min=1e-30) / 127
-                found["scale"][to] = scale
-                values = (values / scale[:, None]).round()
-            found["values"][to] = values.to(found["values"].dtype)
-        return found
+    def solved(self, past: Tensor, after: Tensor, timed: bool) -> State:
+        """What the server publishes, from A (upper triangle) and R in units of 2^-16, or both floating and whole; overwrites them."""
+        found = published(self, weight_rows(past, after, self.lam), len(past), past.device)
+        return found | {ORDERED: torch.tensor([timed and self.order == "time"], device=past.device)}
 
     def about(self, model: State) -> dict[str, Any]:
         """What the result of a run says of the model."""
@@ -92,19 +66,11 @@ class SlistConfig(MethodConfig):
 
     def scores(self, model: State, history: Tensor) -> Tensor:
         """q'B of these histories [c, W]."""
-        counts = recency(history, self.delta_q if bool(model[ORDERED]) else None)
-        if "weights" in model:
-            return dense_scores(history, counts, model["weights"])
-        return kept_scores(history, counts, _kept_values(model), model["items"])
+        return weighted_scores(model, history, self._counts(model, history))
 
     def parts(self, model: State, history: Tensor, items: Tensor) -> Tensor:
         """What every item of these histories adds to the scores of ``items`` [c, k]: [c, W, k]."""
-        counts = recency(history, self.delta_q if bool(model[ORDERED]) else None)
-        if "weights" in model:
-            return dense_parts(history, counts, model["weights"], items)
-        return kept_parts(history, counts, _kept_values(model), model["items"], items)
+        return weighted_parts(model, history, self._counts(model, history), items)
 
-
-def _kept_values(model: State) -> Tensor:
-    values = model["values"].float()
-    return values * model["scale"][:, None] if "scale" in model else values
+    def _counts(self, model: State, history: Tensor) -> Tensor:
+        return recency(history, self.delta_q if bool(model[ORDERED]) else None)

@@ -29,7 +29,7 @@ from fedrec.method import (
     broadcast,
     tensor,
 )
-from fedrec.methods.fedslist.config import SlistConfig
+from fedrec.methods.fedslist.config import SlistConfig, per_entry
 from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square
 from fedrec.parts.order import ONE, Decay, add_histories
@@ -39,6 +39,8 @@ from fedrec.parts.symmetric import positive_part
 from fedrec.sampling import streams
 
 NOISE = "noise_std"
+NOISY = 40
+"""Bytes more for every pair of items where there is noise: the noise, and eigenvectors."""
 
 
 class FedSlistConfig(SlistConfig):
@@ -94,9 +96,15 @@ class FedSlist(SumMethod):
 
     def server_state(self, task: Task) -> State:
         """No weights yet."""
-        check_square(self.name, task.n_items, task.device, self.config.memory_gb, "filter the data")
+        check_square(
+            self.name, task.n_items, task.device, self.config.memory_gb, "filter the data", per_entry=self._per_entry
+        )
         noise = {} if self.config.epsilon is None else {NOISE: torch.zeros(1, device=task.device)}
         return self.config.empty(task.n_items, task.device) | noise
+
+    @property
+    def _per_entry(self) -> int:
+        return per_entry(self.config) + (0 if self.config.epsilon is None else NOISY)
 
     def client_state(self, task: Task, clients: Tensor) -> State:
         """Nothing beside the history."""
@@ -146,10 +154,10 @@ class FedSlist(SumMethod):
         past, after = total["past"], total["after"]
         timed = bool(total["timed"] > 0)
         if self.config.epsilon is None:
-            return self.config.published(past, after, timed)
+            return self.config.solved(past, after, timed)
         clip = self._decay(timed).clip or 0.0
         std = clip * noise_multiplier(self.config.epsilon, self.config.delta, 1)
-        return self.config.published(*self._noised(task, past, after, std), timed) | {
+        return self.config.solved(*self._noised(task, past, after, std), timed) | {
             NOISE: torch.tensor([std], device=task.device)
         }
 
