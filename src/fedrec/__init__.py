@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedrec.api import load_run, train
     from fedrec.data import Interactions, from_frame, load, read_csv
     from fedrec.errors import ConfigError, DataError, FedrecError
+    from fedrec.federation.central_privacy import CentralPrivacy
     from fedrec.federation.privacy import Privacy
     from fedrec.federation.result import Result
     from fedrec.methods import create
@@ -32,6 +33,7 @@ _HOMES = {
     "fedrec.api": ("load_run", "train"),
     "fedrec.data": ("Interactions", "from_frame", "load", "read_csv"),
     "fedrec.errors": ("ConfigError", "DataError", "FedrecError"),
+    "fedrec.federation.central_privacy": ("CentralPrivacy",),
     "fedrec.federation.privacy": ("Privacy",),
     "fedrec.federation.result": ("Result",),
     "fedrec.methods": ("create",),
@@ -50,6 +52,7 @@ __all__ = [
     "HONEST",
     "PAPER",
     "PFEDREC",
+    "CentralPrivacy",
     "ConfigError",
     "DataError",
     "FedrecError",

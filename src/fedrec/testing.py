@@ -13,6 +13,7 @@ Works for methods outside this package too; needs pytest.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,14 +23,15 @@ import torch
 import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import Evaluator
-from fedrec.federation.arrows import Arrows
+from fedrec.federation.arrows import Arrows, Gathering
+from fedrec.federation.central_privacy import CentralPrivacy, CentralStage
 from fedrec.federation.method import EachMethod, SumMethod
-from fedrec.federation.payload import Upload
+from fedrec.federation.payload import Part, State, Table, Upload
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.total import Total
-from fedrec.federation.trainer import Setup
+from fedrec.federation.trainer import RoundReport, Setup
 from fedrec.parts.merged_method import MergedMethod, merged
 from fedrec.parts.table_method import TableMethod
 from fedrec.running.saved import read_result, restore
@@ -279,6 +281,32 @@ class MethodSuite:
         assert not torch.equal(others[0], first), "the noise must not follow from the seed"
         assert not torch.equal(*others)
 
+    def test_no_client_moves_a_noised_sum_by_more_than_the_clipping_norm(self, tiny: fedrec.Split) -> None:
+        method = self.make_arrows(**self.private_options)
+        if method.central_problem() or method.sum_bounds() or not isinstance(method, SumMethod):
+            pytest.skip("no noise on its sums, or bounds of its own")
+        clip, everybody = 0.01, torch.arange(tiny.data.n_users)
+        stage = CentralStage(CentralPrivacy(noise=0.0, clip=clip), 0)
+        simulation, kept = Simulation(method, tiny.training, Setup(privacy=stage)), _Kept()
+        for number in range(2):  # who merges may send nothing at first
+            simulation.clients.train(everybody, number, simulation.half, kept, RoundReport())
+        assert kept.uploads
+        for upload in kept.uploads:
+            one = torch.ones(len(upload.clients), device=upload.weights.device)
+            one[0] = 0
+            parts = {name: _emptied(part, one) for name, part in upload.parts.items()}
+            whole, without = Total(), Total()
+            method.contribute(simulation.task, upload, whole)
+            method.contribute(simulation.task, replace(upload, parts=parts), without)
+            moved = 0.0
+            for name in whole:
+                difference = whole[name].double() - without[name].double()
+                if method.public_sum(name):
+                    assert not bool(difference.any()), f"{name} depends on what clients send"
+                else:
+                    moved += float(difference.square().sum())
+            assert moved**0.5 <= clip * (1 + 1e-3) + 1e-6
+
     def test_a_resumed_private_run_goes_on_with_its_secrets(self, tiny: fedrec.Split) -> None:
         method = self.make_arrows(**self.private_options)
         if method.privacy_problem() or method.silent:
@@ -347,3 +375,30 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [_frozen(inner) for inner in value]
     return _frozen(vars(value)) if hasattr(value, "__dict__") and not callable(value) else repr(value)
+
+
+class _Kept(Gathering):
+    """Keeps a round's uploads."""
+
+    def __init__(self) -> None:
+        self.uploads: list[Upload] = []
+
+    def add(self, upload: Upload) -> None:
+        if upload.parts:
+            self.uploads.append(upload)
+
+    def step(self, server: State, round: int) -> State:
+        return server
+
+
+def _emptied(part: Part, keep: torch.Tensor) -> Part:
+    """The part as it were if clients that are not kept had changed nothing."""
+    if isinstance(part, Table):
+        assert part.known is not None
+        return replace(part, value=part.known + _emptied_values(part.value - part.known, keep))
+    assert isinstance(part, torch.Tensor)
+    return _emptied_values(part, keep)
+
+
+def _emptied_values(change: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return change * keep.view(-1, *[1] * (change.dim() - 1))

@@ -23,7 +23,21 @@ from fedrec.cli.common import (
     print_json,
     read_protocol,
 )
-from fedrec.cli.privacy import privacy_of
+from fedrec.cli.privacy import (
+    Central,
+    Delta,
+    Dp,
+    DpClip,
+    DpNoise,
+    DpObserver,
+    Epsilon,
+    Ldp,
+    LdpClip,
+    LdpDelta,
+    LdpScale,
+    noise_of,
+    privacy_of,
+)
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.methods import create
@@ -163,12 +177,16 @@ def run(
     deadline: Annotated[float, typer.Option(help="Seconds a site has for an answer.", min=1)] = 600,
     min_sites: Annotated[int, typer.Option(help="Sites that must answer for a round to count.", min=1)] = 1,
     wait: Annotated[float, typer.Option(help="Seconds to wait for sites to connect.", min=0)] = 60,
-    ldp: Annotated[str | None, typer.Option(help="Local differential privacy: laplace or gaussian.")] = None,
-    ldp_clip: Annotated[
-        float | None, typer.Option(help="Clips an upload's change (default 1); 0: no clipping.")
-    ] = None,
-    ldp_scale: Annotated[float | None, typer.Option(help="Of the noise (default 0.01).")] = None,
-    ldp_delta: Annotated[float | None, typer.Option(help="Of the stated guarantee (default 1e-5).")] = None,
+    dp: Dp = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    dp_clip: DpClip = None,
+    dp_noise: DpNoise = None,
+    dp_observer: DpObserver = None,
+    ldp: Ldp = None,
+    ldp_clip: LdpClip = None,
+    ldp_scale: LdpScale = None,
+    ldp_delta: LdpDelta = None,
     secure: Annotated[
         bool, typer.Option("--secure", help="Behind secure aggregation: the server learns sums over all sites only.")
     ] = False,
@@ -191,7 +209,10 @@ def run(
         checkpoint_every=checkpoint_every,
         resume=resume,
         progress=not quiet,
-        privacy=privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta),
+        privacy=noise_of(
+            Central(dp, epsilon, delta, dp_clip, dp_noise, dp_observer),
+            privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta),
+        ),
     )
     shown = [] if quiet else [ProgressDisplay(chosen)]
     result = run_at(

@@ -39,7 +39,21 @@ from fedrec.cli.common import (
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigWriter, config_text, from_file, table_of, take_config
-from fedrec.cli.privacy import privacy_of
+from fedrec.cli.privacy import (
+    Central,
+    Delta,
+    Dp,
+    DpClip,
+    DpNoise,
+    DpObserver,
+    Epsilon,
+    Ldp,
+    LdpClip,
+    LdpDelta,
+    LdpScale,
+    noise_of,
+    privacy_of,
+)
 from fedrec.cli.splitting import split_data, tell_filtered
 from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
@@ -132,16 +146,16 @@ def train_command(
         bool, _folder("--keep-model/--no-model", help="Save the model, or only what came of it.")
     ] = DEFAULTS.keep_model,
     tensorboard: Annotated[bool, _folder("--tensorboard", help="Also log for TensorBoard.")] = DEFAULTS.tensorboard,
-    ldp: Annotated[
-        str | None, _privacy(metavar="KIND", help="Local differential privacy: laplace or gaussian.")
-    ] = None,
-    ldp_clip: Annotated[
-        float | None, _privacy(metavar="NORM", help="Clips an upload's change (default 1); 0: no clipping.")
-    ] = None,
-    ldp_scale: Annotated[float | None, _privacy(metavar="SCALE", help="Of the noise (default 0.01).")] = None,
-    ldp_delta: Annotated[
-        float | None, _privacy(metavar="DELTA", help="Of the stated guarantee (default 1e-5).")
-    ] = None,
+    dp: Dp = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    dp_clip: DpClip = None,
+    dp_noise: DpNoise = None,
+    dp_observer: DpObserver = None,
+    ldp: Ldp = None,
+    ldp_clip: LdpClip = None,
+    ldp_scale: LdpScale = None,
+    ldp_delta: LdpDelta = None,
     ldp_reproducible: Annotated[
         bool, _privacy("--ldp-reproducible", help="Noise from the seed, to repeat a run: no guarantee.")
     ] = False,
@@ -167,7 +181,10 @@ def train_command(
             "keep_model": keep_model,
             "resume": resume,
             "progress": not quiet,
-            "privacy": privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
+            "privacy": noise_of(
+                Central(dp, epsilon, delta, dp_clip, dp_noise, dp_observer),
+                privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
+            ),
             "store": choice("store", store, ("memory", "disk")),
             "tensorboard": tensorboard,
             "threads": threads,

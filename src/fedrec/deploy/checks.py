@@ -23,8 +23,8 @@ from fedrec.federation.arrows import Arrows, Gathering
 from fedrec.federation.clients import Clients
 from fedrec.federation.method import Sums, Uploads
 from fedrec.federation.payload import Part, RowUpdate, Table, Upload
-from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.server import Server
+from fedrec.federation.stages import Noise, stage_of
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
@@ -57,7 +57,7 @@ class Checked:
 class Checker:
     """Knows what answers must look like, and how large the last ones were."""
 
-    def __init__(self, method: Arrows, task: Task, privacy: Privacy | None = None) -> None:
+    def __init__(self, method: Arrows, task: Task, privacy: Noise | None = None) -> None:
         """Nothing has come yet."""
         self.method, self.task, self.privacy = method, task, privacy
         self.last: dict[str, Checked] = {}
@@ -130,7 +130,7 @@ class Checker:
 
 
 def rehearsal(
-    method: Arrows, task: Task, server: Server, number: int, chosen: Tensor, privacy: Privacy | None = None
+    method: Arrows, task: Task, server: Server, number: int, chosen: Tensor, privacy: Noise | None = None
 ) -> Gathering:
     """What a round's answer looks like: that of one made-up client of every kind."""
     kinds = server.kinds(chosen)
@@ -140,7 +140,7 @@ def rehearsal(
     counts[picked.numpy()] = 1
     items = Ragged(np.append(0, counts.cumsum()), np.zeros(len(picked), np.int32))
     view = TrainingView(task.n_clients, task.n_items, items, items, items)
-    setup = Setup(task.seed, privacy=None if privacy is None else PrivacyStage(privacy, task.seed))
+    setup = Setup(task.seed, privacy=None if privacy is None else stage_of(privacy, task.seed))
     clients, gathering = Clients(method, view, task, setup, share=picked), method.gather(task)
     clients.train(picked, number, server, gathering, RoundReport())
     return gathering

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedrec.deploy.checks import Checked, Checker
+from fedrec.deploy.hidden import FEWEST
 from fedrec.deploy.masked import check_sites, secure_total
 from fedrec.deploy.members import Member, joined, members_of, opened
 from fedrec.deploy.message import BadMessageError, Message, text_tensor
@@ -21,6 +23,7 @@ from fedrec.deploy.transport import Transport
 from fedrec.errors import FedrecError
 from fedrec.evaluation.groups import sparsity_groups
 from fedrec.federation.arrows import Arrows
+from fedrec.federation.central_privacy import CentralPrivacy, calibrated
 from fedrec.federation.clients import timed
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.server import Server
@@ -68,7 +71,10 @@ class Federation:
             raise FedrecError(f"{len(sound)} of {len(names)} sites joined, and the run needs {self.plan.min_sites}.")
         self.members = known or members_of(sound)
         counts = torch.cat([member.counts for member in self.members])
-        self.task = Task(len(counts), len(self.plan.catalogue), counts, self.plan.seed, self.device)
+        self.task = Task(len(counts), len(self.plan.catalogue), counts, self.plan.seed, self.device, self.plan.central)
+        if isinstance(self.plan.privacy, CentralPrivacy):
+            noise = calibrated(self.plan.privacy, self.method, self.task, self.plan.rounds)
+            self.plan = replace(self.plan, privacy=noise, min_sites=self._noise_among())
         self.server, self.ledger = Server(self.method, self.task), Ledger(len(counts))
         self.checker = Checker(self.method, self.task, self.plan.privacy)
         self._start(list(sound))
@@ -102,6 +108,7 @@ class Federation:
         fields: dict[str, Any] = {"run": self.plan.run, "method": self.method.name, "seed": self.plan.seed}
         fields["config"] = self.method.describe_config()
         fields["privacy"] = None if self.plan.privacy is None else self.plan.privacy.model_dump(mode="json")
+        fields["noise_among"] = self._noise_among()
         requests = {
             member.name: Message("start", fields | {"first": member.first}, {"counts": self.task.counts})
             for member in self.members
@@ -112,6 +119,10 @@ class Federation:
                 self.private_bytes += opened(data, "started", run=self.plan.run).integer("private_bytes")
             except BadMessageError as error:
                 self.tell(f"site {name} could not start: {error}")
+
+    def _noise_among(self) -> int:
+        """How many sites' shares make the whole noise: as many as a sum has at least, so that it never has less."""
+        return max(self.plan.min_sites, len(self.members) // 2 + 1, FEWEST)
 
     def _ask(self, requests: dict[str, Message]) -> Any:
         return self.transport.ask({name: message.encode() for name, message in requests.items()}, self.plan.deadline)
@@ -148,7 +159,7 @@ class Federation:
                 nothing = torch.zeros(len(who), dtype=torch.int64)
                 self.ledger.note(who, number, sent=nothing, received=nothing, uploaded=not private)
             self.server.step(gathering, number)
-        report.loss = loss / report.clients if report.clients else float("nan")
+        report.loss = loss / report.clients if report.clients and not self.plan.central else float("nan")
         return report
 
     def _own(self, name: str, chosen: Tensor) -> Tensor:
@@ -161,7 +172,8 @@ class Federation:
         for attempt in range(ATTEMPTS):
             requests = self._training(chosen, number)
             answers, names = collect(requests, chosen, number, shown)
-            if len(names) >= min(self.plan.min_sites, len(requests)):
+            needed = self.plan.min_sites if self.plan.central else min(self.plan.min_sites, len(requests))
+            if len(names) >= needed:
                 return answers, names
             self.tell(
                 f"round {shown + 1}: {len(names)} of {len(requests)} sites answered, and {self.plan.min_sites} are needed"
@@ -197,6 +209,8 @@ class Federation:
         """One answer, the secure sum over the sites that stayed to its end."""
         like = self.checker.sums(number, self.server, chosen)
         ready = self._ready(requests, "trained", number, f"round {shown + 1}: going on")
+        if self.plan.central and len(ready) < self.plan.min_sites:
+            return [], []  # a sum over fewer would have less noise than was promised
         reply, names = self._hidden_sum("trained", number, list(ready), like, f"round {shown + 1}")
         if reply is None:
             return [], []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrec.data.interactions import Ids
-from fedrec.federation.privacy import Privacy
+from fedrec.federation.central_privacy import CentralPrivacy
+from fedrec.federation.stages import Noise
 from fedrec.protocol.protocol import Protocol
 
 
@@ -25,7 +26,14 @@ class Plan:
     """Sites that must answer for a round to count."""
     secure: bool = False
     """Behind secure aggregation: the server learns sums over sites, and nothing of any one of them."""
-    privacy: Privacy | None = None
-    """Local differential privacy: clients clip their uploads and add noise before anything is summed."""
+    privacy: Noise | None = None
+    """Noise of clients on their uploads, or shares of noise that sites add to their secure sums."""
+    rounds: int = 0
+    """Rounds of the whole run, for which noise is calibrated."""
     wait: float = 60.0
     """Seconds to wait for sites to connect before a run begins."""
+
+    @property
+    def central(self) -> bool:
+        """Whether sites add noise to their sums, so that no sum is without."""
+        return isinstance(self.privacy, CentralPrivacy)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from fedrec.deploy.run_state import FederationState, known_members
 from fedrec.deploy.transport import Transport
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.arrows import Arrows
-from fedrec.federation.privacy import PrivacyStage
+from fedrec.federation.clients import check_noise
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import PrivacyReport, Result
+from fedrec.federation.stages import Stage, stage_of
 from fedrec.running import checkpoint
 from fedrec.running.claim import Claim, config_hash
 from fedrec.running.files import FORMAT, append_line, checksum, write_json, write_tensors
@@ -29,6 +31,7 @@ from fedrec.running.folder import CHECKPOINTS, claim_folder, opened, tidy
 from fedrec.running.listeners import CheckpointWriter, Listener, MetricsLog
 from fedrec.running.loop import Loop
 from fedrec.running.options import RunOptions
+from fedrec.running.progress import ProgressDisplay
 from fedrec.running.saved import is_finished, read_result
 from fedrec.running.saving import ITEMS, MANIFEST, RESULT, SERVER
 from fedrec.secure.suitable import require_sums
@@ -53,8 +56,17 @@ def run(
         raise ConfigError("a federation's run needs a run folder (out), to be able to go on after an interruption.")
     if not isinstance(method, Arrows):
         raise ConfigError(f"{method.name} is centralised: it needs all data in one place, which a federation has not.")
-    if plan.privacy is not None and (problem := method.privacy_problem()):
-        raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
+    if plan.privacy is not None:
+        check_noise(method, plan.privacy)
+    if plan.central and not plan.secure:
+        raise ConfigError(
+            "noise on sums protects nobody whose site's sum the server sees; run behind secure aggregation."
+        )
+    if method.adds_noise:
+        raise ConfigError(
+            f"{method.name} would add its own noise at the server, which has seen the sum by then; leave that setting out and "
+            "let sites add noise to their sums (central privacy)."
+        )
     if plan.secure:
         require_sums(method)
         check_sites(len(expected))
@@ -84,22 +96,27 @@ def _run(
     tell: Callable[[str], None],
 ) -> Result:
     start = time.perf_counter()
+    rounds = method.rounds if options.rounds is None else options.rounds
+    plan = replace(plan, rounds=rounds)
     found = checkpoint.newest(folder / CHECKPOINTS) if options.resume else None
     saved = None if found is None else checkpoint.load(found)
     federation = Federation(method, plan, transport, tell)
     federation.gather(expected, None if saved is None else known_members(saved, folder))
-    claim = _claim(method, plan, federation.members, options, name)
+    claim = _claim(method, federation.plan, federation.members, options, name)
     claim_folder(folder, claim, options.resume)
     state = FederationState(claim, federation, Judge(federation))
     if saved is not None:
         state.restore(saved, folder)
     if state.history.rounds > claim.rounds:
         raise ConfigError(f"{folder} has already finished {state.history.rounds} rounds; ask for as many or more.")
+    for one in listeners:
+        if isinstance(one, ProgressDisplay) and federation.plan.privacy is not None:
+            one.note = lambda: _stage(federation).words(federation.most_uploads, state.history.rounds)
     told = [MetricsLog(folder), CheckpointWriter(state, folder), *listeners]
     title = f"{method.name} on {name} ({plan.protocol.name})"
     Loop(state, options, claim.rounds, title, told).run()
     best = state.selection.conclude(state.history.rounds)
-    privacy = _privacy(federation)  # of all rounds, before going back to the best one
+    privacy = _privacy(federation, state.history.rounds)  # of all rounds, before going back to the best one
     federation.load_state(best.state)
     _, shown = federation.evaluate(best.round, top=True)
     federation.finish(best.round)
@@ -119,13 +136,20 @@ def _run(
     return result
 
 
-def _privacy(federation: Federation) -> PrivacyReport | None:
+def _privacy(federation: Federation, rounds: int) -> PrivacyReport | None:
     """What noise is worth for the client that was asked for most."""
-    settings, method = federation.plan.privacy, federation.method
-    if settings is None:
+    if federation.plan.privacy is None:
         return None
-    told = PrivacyStage(settings, federation.plan.seed).describe(federation.most_uploads, method.privacy_notes())
-    return PrivacyReport.model_validate(told)
+    notes = federation.method.privacy_notes()
+    return PrivacyReport.model_validate(_stage(federation).describe(federation.most_uploads, notes, rounds=rounds))
+
+
+def _stage(federation: Federation) -> Stage:
+    """The stage that the sites have, for what it costs."""
+    assert federation.plan.privacy is not None
+    stage = stage_of(federation.plan.privacy, federation.plan.seed)
+    stage.meet(federation.method, federation.task)
+    return stage
 
 
 def _save(folder: Path, federation: Federation, best: Best, result: Result) -> None:

@@ -107,6 +107,7 @@ class Site:
         setup = {"method": message.text("method"), "config": message.fields.get("config", {})}
         setup |= {"seed": message.integer("seed"), "first": message.integer("first")}
         setup["privacy"] = message.fields.get("privacy")
+        setup["noise_among"] = max(1, message.integer("noise_among"))
         store.save_setup(setup, counts)
         self._open = None
         run = self._run(store)

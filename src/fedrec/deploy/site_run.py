@@ -16,9 +16,10 @@ from fedrec.deploy.sums import metric_sums
 from fedrec.errors import ConfigError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
 from fedrec.federation.arrows import Arrows
+from fedrec.federation.central_privacy import CentralStage
 from fedrec.federation.clients import Clients
 from fedrec.federation.method import EachMethod, Sums, Uploads
-from fedrec.federation.privacy import Privacy, PrivacyStage
+from fedrec.federation.stages import noise_from, stage_of
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
@@ -44,12 +45,16 @@ class SiteRun:
         if sums_only and isinstance(method, EachMethod):
             raise ConfigError(f"this site sends sums only, and the server of {method.name} needs every upload")
         self.method = method
-        self.task = Task(n, self.split.data.n_items, counts, setup["seed"], torch.device("cpu"))
+        stage = None
+        if setup["privacy"] is not None:
+            stage = stage_of(noise_from(setup["privacy"]), setup["seed"], 1 / setup["noise_among"])
+        self.central = isinstance(stage, CentralStage)
+        self.among = max(FEWEST, setup["noise_among"] if self.central else 0)
+        self.task = Task(n, self.split.data.n_items, counts, setup["seed"], torch.device("cpu"), self.central)
         own = torch.arange(self.first, self.first + self.split.data.n_users)
         if not torch.equal(counts[own], torch.from_numpy(self.split.training.positives.counts)):
             raise BadMessageError("its counts are not those of this site's users")
         view = widened(self.split.training, self.first, n)
-        stage = None if setup["privacy"] is None else PrivacyStage(Privacy(**setup["privacy"]), setup["seed"])
         self.clients = Clients(self.method, view, self.task, Setup(setup["seed"], privacy=stage), share=own)
         self.own, self.fresh, self.number = own, self._copy(), -1  # nothing is loaded
 
@@ -81,10 +86,13 @@ class SiteRun:
             RoundReport(),
         )
         secure = self._secure(message)
+        if self.central and not secure:
+            raise ConfigError("noise on sums protects nobody whose site's sum is seen alone; it needs a secure sum")
         losses = self.clients.train(chosen, number, download, gathering, report)
         told = Total()
         told.add("clients", float(len(chosen)))
-        told.add("loss", sum(float(loss.double().sum()) for _, loss in losses))
+        # Where sums have noise, a loss without would tell more; one that is not finite is still seen.
+        told.add("loss", sum(float(loss.double().sum()) for _, loss in losses) * (0.0 if self.central else 1.0))
         told.add("bytes_up", float(report.bytes_up))
         told.add("bytes_down", float(report.bytes_down))
         self.store.save_state(number + 1, self.clients.state(), message.fields.get("keep", []))
@@ -97,7 +105,7 @@ class SiteRun:
             assert isinstance(gathering, Uploads)
             fields["cohorts"], uploads = pack_uploads(gathering.uploads)
             tensors |= uploads
-        return self._told(Message("trained", fields, tensors), secure)
+        return self._told(Message("trained", fields, tensors), secure, self.among)
 
     def _secure(self, message: Message) -> bool:
         """Whether what is asked for leaves the site masked only."""
@@ -108,9 +116,9 @@ class SiteRun:
             raise ConfigError("this site takes part in secure sums only")
         return secure
 
-    def _told(self, reply: Message, secure: bool) -> Message:
+    def _told(self, reply: Message, secure: bool, among: int = FEWEST) -> Message:
         """The reply, or in its place that the site is ready to add its numbers to a secure sum."""
-        self._hidden = Hidden(reply.integer("number"), reply.tensors, FEWEST) if secure else None
+        self._hidden = Hidden(reply.integer("number"), reply.tensors, among) if secure else None
         return Message(reply.kind, reply.fields) if secure else reply
 
     def masked(self, message: Message) -> Message:

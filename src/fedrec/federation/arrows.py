@@ -24,11 +24,15 @@ from fedrec.federation.payload import Payload, State, Upload
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
+from fedrec.federation.total import Total
 from fedrec.sampling.samples import Samples
 
 
 class Gathering(ABC):
     """What a round's uploads become on their way to the server: sums, or a list."""
+
+    total: Total | None = None
+    """The sums, where it is sums."""
 
     @abstractmethod
     def add(self, upload: Upload) -> None:
@@ -44,6 +48,8 @@ class Arrows(Recommender):
 
     silent: ClassVar[bool] = False
     """No client ever sends or receives anything."""
+    draws_participants: ClassVar[bool] = True
+    """Participants of every round are drawn at random, whoever took part before."""
 
     @abstractmethod
     def server_state(self, task: Task) -> State:
@@ -120,6 +126,23 @@ class Arrows(Recommender):
 
     def privacy_problem(self) -> str | None:
         """Why this method's uploads cannot pass a privacy stage, if they cannot."""
+        return None
+
+    def central_problem(self) -> str | None:
+        """Why there can be no noise on the sums that this method's server reads, if there cannot."""
+        return "nobody sends anything" if self.silent else self.privacy_problem()
+
+    @property
+    def adds_noise(self) -> bool:
+        """Whether its settings have the server add noise to sums, as a simulation of clients who would."""
+        return False
+
+    def public_sum(self, name: str) -> bool:
+        """Whether a sum says only who took part, which the server knows: it needs no noise."""
+        return name.endswith((".weight", ".clients"))
+
+    def sum_bounds(self) -> dict[str, float] | None:
+        """What a client adds at most to each sum, in L2 norm, where the method sees to that; None: uploads are clipped."""
         return None
 
     def privacy_notes(self) -> tuple[str, ...]:

@@ -20,10 +20,12 @@ from fedrec.compute.memory import available
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.arrows import Arrows, Gathering
+from fedrec.federation.central_privacy import CentralPrivacy
 from fedrec.federation.cohorts import SAMPLES, TABLES, WASTE, cohorts, size_order
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, Upload, client_bytes
+from fedrec.federation.stages import Noise
 from fedrec.federation.store import ClientState, ClientStore
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup
@@ -60,9 +62,9 @@ class Clients:
     ) -> None:
         """All clients of ``view``, or the ``share`` [k] of them that lives here; the others may have empty lists there."""
         self.method, self.view, self.task, self.privacy, self.device = method, view, task, setup.privacy, setup.device
-        if setup.privacy is not None and (problem := method.privacy_problem()):
-            raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
         if setup.privacy is not None:
+            check_noise(method, setup.privacy.settings)
+            setup.privacy.meet(method, task)
             setup.privacy.prepare(task.n_clients)
         self.ledger = Ledger(task.n_clients)
         self.sampler = Sampler(view, self.device)
@@ -107,7 +109,10 @@ class Clients:
             losses.append((clients, loss))
             with timed(report, "aggregation", self.device):
                 weights = task.counts[clients].to(self.device, torch.float32)
+                weights = weights if self.privacy is None else self.privacy.weights(weights)
                 gathering.add(Upload(clients, weights, parts))
+        if self.privacy is not None and gathering.total is not None:
+            self.privacy.seal(gathering.total, number)
         return losses
 
     def _cohorts(self, chosen: Tensor, downlink: Downlink) -> list[Tensor]:
@@ -206,6 +211,15 @@ def _positions(clients: Tensor, downlink: Downlink) -> list[Tensor] | None:
     if kinds is None:
         return None
     return [(kinds == value).nonzero()[:, 0].cpu() for value in torch.unique(kinds).tolist()]
+
+
+def check_noise(method: Arrows, noise: Noise) -> None:
+    """Refuse a privacy stage that makes no sense of what a method's clients send, with the reason."""
+    if isinstance(noise, CentralPrivacy):
+        if problem := method.central_problem():
+            raise ConfigError(f"{method.name} cannot have noise on its sums: {problem}.")
+    elif problem := method.privacy_problem():
+        raise ConfigError(f"{method.name} cannot be combined with a privacy stage: {problem}.")
 
 
 def mean_loss(method: Arrows, losses: Losses, round: int) -> float:

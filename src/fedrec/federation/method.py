@@ -48,6 +48,13 @@ class EachMethod(Method):
 
     sees = "every upload"
 
+    def central_problem(self) -> str:
+        """Noise on a sum protects nobody from a server that sees every upload."""
+        return (
+            "its server reads every client's upload by itself, so noise on sums would protect nobody; take noise on each "
+            "upload (local), or a method whose server sees sums only"
+        )
+
     @abstractmethod
     def step(self, task: Task, server: State, uploads: list[Upload], round: int) -> State:
         """New server state from the uploads of the round, cohort by cohort; their tensors may be reused."""
@@ -62,7 +69,8 @@ class Sums(Gathering):
 
     def __init__(self, method: SumMethod, task: Task) -> None:
         """Nobody has sent anything yet."""
-        self.method, self.task, self.total = method, task, Total()
+        self.method, self.task = method, task
+        self.total: Total = Total()
 
     def add(self, upload: Upload) -> None:
         """Add a cohort's contribution."""

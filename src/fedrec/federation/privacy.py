@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedrec.errors import ConfigError
 from fedrec.federation.payload import Payload, Table, change
+from fedrec.federation.total import Total
 from fedrec.sampling import streams
 from fedrec.sampling.streams import Purpose
 from fedrec.settings import Settings
@@ -68,6 +69,16 @@ class PrivacyStage:
         if (missing := clients - len(self._secrets)) > 0 and not self.settings.reproducible:
             drawn = np.frombuffer(os.urandom(missing * SECRET), np.uint8).reshape(missing, SECRET)
             self._secrets = torch.cat([self._secrets, torch.from_numpy(drawn.copy())])
+
+    def meet(self, method: object, task: object) -> None:
+        """Nothing of a method changes what this stage does."""
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """The server knows them."""
+        return weights
+
+    def seal(self, total: Total, round: int) -> None:
+        """Sums need no noise of their own."""
 
     def state(self) -> dict[str, Tensor]:
         """The clients' secrets, which a run that goes on needs; none if noise follows from the seed."""
@@ -147,14 +158,14 @@ class PrivacyStage:
             return total is not None
         return total < uploads * 2 * self.settings.clip / self.settings.scale
 
-    def words(self, uploads: int) -> str:
-        """The budget spent, for a progress line."""
+    def words(self, uploads: int, rounds: int = 0) -> str:
+        """The budget spent, for a progress line; it does not depend on how many rounds there were."""
         total = self.epsilon(uploads)
         if total is None:
             return "no privacy guarantee"
         return f"epsilon {total:.4g}" + (f" (delta {self.settings.delta:g})" if self.spends_delta(uploads) else "")
 
-    def describe(self, uploads: int, notes: tuple[str, ...] = ()) -> dict[str, object]:
+    def describe(self, uploads: int, notes: tuple[str, ...] = (), *, rounds: int = 0) -> dict[str, object]:
         """What goes into a result: settings, epsilon per upload and of the client with most uploads, and its worth in words.
 
         ``notes`` say what the stage changes in the method.

@@ -149,6 +149,10 @@ class PrivacyReport(_Record):
     verdict: str
     notes: list[str]
     """What the stage changes in the method."""
+    noise_multiplier: float | None = None
+    """Noise on sums: its standard deviation in multiples of ``clip``; null for noise on uploads."""
+    observer: str | None = None
+    """Noise on sums: against whom epsilon is stated, the server or an outsider; null for noise on uploads."""
 
 
 class Identity(_Record):

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedrec.data.training import TrainingView
 from fedrec.errors import FedrecError
 from fedrec.federation.arrows import Arrows
+from fedrec.federation.central_privacy import CentralStage
 from fedrec.federation.clients import Clients, mean_loss, timed
 from fedrec.federation.mixture import Mixture, describe_shares
 from fedrec.federation.payload import State
@@ -31,7 +32,8 @@ class Simulation:
         setup = setup or Setup()
         self.method, self.device, self.logits = method, setup.device, method.logits
         counts = torch.from_numpy(view.positives.counts)
-        self.task = Task(view.n_clients, view.n_items, counts, setup.seed, self.device)
+        noised = isinstance(setup.privacy, CentralStage)
+        self.task = Task(view.n_clients, view.n_items, counts, setup.seed, self.device, noised)
         self.clients = Clients(method, view, self.task, setup, cohort_samples=cohort_samples)
         self.store, self.ledger, self.sampler = self.clients.store, self.clients.ledger, self.clients.sampler
         self.private_bytes = self.clients.private_bytes

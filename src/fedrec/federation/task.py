@@ -20,6 +20,8 @@ class Task:
     counts: Tensor  # [n] int64: training positives per client
     seed: int
     device: torch.device
+    noised: bool = False
+    """Whether sums over clients carry noise for privacy."""
 
     def generator(self) -> torch.Generator:
         """The server's random numbers for initial values, the same on every device."""

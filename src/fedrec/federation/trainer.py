@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedrec.federation.mixture import Mixture
-from fedrec.federation.privacy import PrivacyStage
+from fedrec.federation.stages import Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Setup:
 
     seed: int = 0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    privacy: PrivacyStage | None = None
+    privacy: Stage | None = None
     store_folder: Path | None = None
     """Keep the clients' state in memory-mapped files there instead of in memory."""
 

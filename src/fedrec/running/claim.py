@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedrec.errors import ConfigError, FedrecError
-from fedrec.federation.privacy import Privacy
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Identity
+from fedrec.federation.stages import Noise
 from fedrec.protocol.split import Split
 from fedrec.running.files import read_object, write_json
 from fedrec.running.options import RunOptions
@@ -33,7 +33,7 @@ class Claim(Identity):
         return Identity(**{name: getattr(self, name) for name in Identity.model_fields})
 
 
-def config_hash(method: Recommender, privacy: Privacy | None) -> str:
+def config_hash(method: Recommender, privacy: Noise | None) -> str:
     """sha256 of a method, its settings and the privacy stage's."""
     stage = None if privacy is None else privacy.model_dump(mode="json")
     text = json.dumps([method.name, method.describe_config(), stage], sort_keys=True)
@@ -111,7 +111,7 @@ def _settings(known: Claim, wanted: Claim) -> Iterator[tuple[str, Any, Any]]:
     for before, now in zip(*plain, strict=True):
         for name in [*before, *(set(now) - set(before))]:
             yield name, before.get(name), now.get(name)
-    for name in ("mechanism", "clip", "scale", "delta", "reproducible"):
+    for name in ("mechanism", "clip", "scale", "epsilon", "noise", "delta", "observer", "reproducible"):
         before, now = ((claim.privacy or {}).get(name) for claim in (known, wanted))
         yield f"privacy {name}", before, now
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedrec.compute.device import check_threads
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation.privacy import Privacy
+from fedrec.federation.stages import Noise
 from fedrec.settings import Settings
 
 
@@ -36,8 +36,8 @@ class RunOptions(Settings):
     """Continue the run in the run folder; ``rounds`` is then the number it began with, unless given."""
     progress: bool = True
     """Show progress on stderr."""
-    privacy: Privacy | None = None
-    """Local differential privacy on uploads."""
+    privacy: Noise | None = None
+    """Noise for differential privacy: on each upload (``Privacy``), or on sums over clients (``CentralPrivacy``)."""
     store: Literal["memory", "disk"] = "memory"
     """Where client state lives: in memory, or in memory-mapped files in the run folder."""
     tensorboard: bool = False

@@ -12,8 +12,11 @@ import torch
 from fedrec.compute.device import cpu_threads, resolve_device
 from fedrec.errors import ConfigError
 from fedrec.federation.arrows import Arrows
-from fedrec.federation.privacy import PrivacyStage
+from fedrec.federation.central_privacy import CentralPrivacy, calibrated
+from fedrec.federation.clients import check_noise
 from fedrec.federation.recommender import Recommender
+from fedrec.federation.stages import Stage, stage_of
+from fedrec.federation.task import Task
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.build_result import build_result, versions
@@ -55,16 +58,31 @@ def _train(
     if options.store == "disk" and device.type != "cpu":
         raise ConfigError("client state on disk works on the CPU only; use device cpu or store memory.")
     if options.out is None:
+        options = _calibrated(method, split, options, device)
         return _rounds(method, split, options, device, claim_of(method, split, options, source), listeners)
-    with opened(options.out, options.resume):
-        claim = claim_of(method, split, _with_rounds(options), source)
+    folder = options.out
+    with opened(folder, options.resume):
+        options = _calibrated(method, split, _with_rounds(options), device)
+        claim = claim_of(method, split, options, source)
         if options.resume:
-            check_claim(options.out, claim)
+            check_claim(folder, claim)
         else:
-            write_claim(options.out, claim)
-        if is_finished(options.out) and not (options.out / CHECKPOINTS).exists():
-            return _finished(method, options.out, claim, device)
+            write_claim(folder, claim)
+        if is_finished(folder) and not (folder / CHECKPOINTS).exists():
+            return _finished(method, folder, claim, device)
         return _rounds(method, split, options, device, claim, listeners)
+
+
+def _calibrated(method: Recommender, split: Split, options: RunOptions, device: torch.device) -> RunOptions:
+    """The noise on sums that the run's budget asks for; more rounds need more noise, so it is part of what the run is."""
+    noise = options.privacy
+    if not isinstance(noise, CentralPrivacy) or not isinstance(method, Arrows):
+        return options
+    check_noise(method, noise)
+    counts = torch.from_numpy(split.training.positives.counts)
+    task = Task(split.training.n_clients, split.training.n_items, counts, options.seed, device, noised=True)
+    rounds = method.rounds if options.rounds is None else options.rounds
+    return options.changed(privacy=calibrated(noise, method, task, rounds))
 
 
 def _with_rounds(options: RunOptions) -> RunOptions:
@@ -94,17 +112,18 @@ def _rounds(
 ) -> Run:
     """Train to the last round, then save the model, and then say what came of it."""
     start, folder, about = time.perf_counter(), options.out, versions()
-    stage = PrivacyStage(options.privacy, options.seed) if options.privacy is not None else None
+    stage = stage_of(options.privacy, options.seed) if options.privacy is not None else None
     setup = Setup(options.seed, device, stage, folder / STORE if folder and options.store == "disk" else None)
     trainer = method.trainer(split.training, setup)
     state = RunState.fresh(claim, trainer, split, device)
-    told = [*_built_in(options, state, _privacy_note(stage, trainer), _privacy_notes(method)), *listeners]
+    told = [*_built_in(options, state, _privacy_note(stage, trainer, state), _privacy_notes(method)), *listeners]
     title = f"{method.name} on {split.data.name} ({split.protocol.name})"
     if folder is not None and options.resume:
         go_on(state, folder, claim.rounds)
     Loop(state, options, claim.rounds, title, told).run()
     best = state.selection.conclude(state.history.rounds)
-    privacy = None if stage is None else stage.describe(trainer.most_uploads, _privacy_notes(method))
+    notes, done = _privacy_notes(method), state.history.rounds
+    privacy = None if stage is None else stage.describe(trainer.most_uploads, notes, rounds=done)
     if best.state is not None:
         trainer.load_state(best.state)
     if folder is not None:
@@ -136,5 +155,5 @@ def _privacy_notes(method: Recommender) -> tuple[str, ...]:
     return method.privacy_notes() if isinstance(method, Arrows) else ()
 
 
-def _privacy_note(stage: PrivacyStage | None, trainer: Trainer) -> Callable[[], str] | None:
-    return None if stage is None else lambda: stage.words(trainer.most_uploads)
+def _privacy_note(stage: Stage | None, trainer: Trainer, state: RunState) -> Callable[[], str] | None:
+    return None if stage is None else lambda: stage.words(trainer.most_uploads, state.history.rounds)

@@ -204,6 +204,11 @@ class FedCIA(SumMethod):
         means = [(errors * chosen).sum(1) / chosen.sum(1).clamp(min=1) for chosen in for_label]
         return 0.5 * (means[0] + means[1]) + penalty
 
+    @property
+    def adds_noise(self) -> bool:
+        """Where noise is asked for."""
+        return self.config.noise > 0
+
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """The sum of E_c E_c', or of its products with the directions of the sketch."""
         part = upload.parts["items"]

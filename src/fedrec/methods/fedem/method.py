@@ -278,6 +278,10 @@ class MeanFedEM(FedEM, SumMethod):
         """One table, whatever the number of clients."""
         return 0
 
+    def public_sum(self, name: str) -> bool:
+        """How many there are."""
+        return name == "size"
+
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """n_u times the table, n_u, and how many clients: their slots are the round's uploaders."""
         tables = table(upload.parts, "items").value

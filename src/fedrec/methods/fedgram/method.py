@@ -108,6 +108,18 @@ class FedGram(SumMethod):
         """Noise belongs on the sum, not on each upload."""
         return "its noise goes on the sum over clients; set epsilon and n_max instead"
 
+    def central_problem(self) -> str | None:
+        """A client's counts must be bounded, and noised once."""
+        if self.config.epsilon is not None:
+            return "its setting epsilon is noise on the same sum; drop one of them"
+        if self.config.n_max is None:
+            return "nothing bounds what one client contributes; set n_max, for example 50"
+        return None
+
+    def sum_bounds(self) -> dict[str, float]:
+        """Of at most ``n_max`` items."""
+        return {kind: self._sensitivity(kind) for kind in ("counts", "gram")}
+
     def server_state(self, task: Task) -> State:
         """Zero counts and weights, for all items or, before they are chosen, for none."""
         top, device = self.config.top_items, task.device
@@ -179,6 +191,11 @@ class FedGram(SumMethod):
             owners, counts = owners[position < most], counts.clamp(max=most)
         return owners, items, row_scale(counts)[owners]
 
+    @property
+    def adds_noise(self) -> bool:
+        """Where noise is asked for."""
+        return self.config.epsilon is not None
+
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """Counts of items or of pairs of items."""
         for kind in upload.parts:
@@ -195,7 +212,11 @@ class FedGram(SumMethod):
             fresh = {"items": chosen.sort().values, "popularity": noisy.clamp(min=0)}
             return server | fresh | self._nothing(len(chosen), noisy.device)
         counts = server[COUNTS] + noisy
-        return server | {COUNTS: counts} | self._solved(counts, len(server["items"]))
+        return (
+            server
+            | {COUNTS: counts}
+            | self._solved(counts, len(server["items"]), noisy=task.noised or self.config.epsilon is not None)
+        )
 
     def _nothing(self, n: int, device: torch.device) -> State:
         """No counts of pairs among ``n`` items, and no weights."""
@@ -205,11 +226,11 @@ class FedGram(SumMethod):
         vectors = torch.zeros(n, min(n, self.config.rank), device=device)
         return counts | {"vectors": vectors, "base": torch.ones(1, device=device)}
 
-    def _solved(self, packed: Tensor, n: int) -> State:
+    def _solved(self, packed: Tensor, n: int, *, noisy: bool) -> State:
         """What is published: B, or the top eigenpairs."""
         rank, lam = self.config.rank, self.config.lam
         counts = unpack(packed, n)
-        if self.config.epsilon is not None:
+        if noisy:
             counts = positive_part(counts)
         if rank is None:
             counts = counts.to(ease_dtype(counts, lam))
@@ -302,12 +323,15 @@ class FedGram(SumMethod):
 
     def _noise_std(self, kind: str, epsilon: float) -> float:
         """Noise multiplier times the L2 norm of the largest contribution (adding or removing one client)."""
-        most = self.config.n_max or 0  # which epsilon needs
+        return self._sensitivity(kind) * noise_multiplier(epsilon, self.config.delta, self._releases)
+
+    def _sensitivity(self, kind: str) -> float:
+        """L2 norm of the largest contribution."""
+        most = self.config.n_max or 0  # which noise needs
         if kind == "counts":
-            sensitivity = float(most**0.5)
-        else:  # upper triangle of x x': n(n+1)/2 ones, or that many values 1/n, whose norm is at most 1
-            sensitivity = 1.0 if self.config.normalise else float((most * (most + 1) / 2) ** 0.5)
-        return sensitivity * noise_multiplier(epsilon, self.config.delta, self._releases)
+            return float(most**0.5)
+        # upper triangle of x x': n(n+1)/2 ones, or that many values 1/n, whose norm is at most 1
+        return 1.0 if self.config.normalise else float((most * (most + 1) / 2) ** 0.5)
 
     def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
         """Items in the model and, with noise, what the accountant says."""

@@ -138,6 +138,11 @@ class FedSlist(SumMethod):
             return replace(decay, clip=float(decay.norms(self.config.n_max)[-1]))
         return decay
 
+    @property
+    def adds_noise(self) -> bool:
+        """Where noise is asked for."""
+        return self.config.epsilon is not None
+
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """A's upper triangle and R, in whole units of 2^-16."""
         pairs = upload.parts["pairs"]

@@ -53,6 +53,7 @@ __all__ = ["ROWS", "HeteFedRec", "HeteFedRecConfig"]
 class HeteFedRec(SumMethod):
     """Nested item tables and predictors of several sizes; private user vectors."""
 
+    draws_participants = False  # a global epoch visits everybody once
     name = "hetefedrec"
     title = "clients of different model size: nested tables, dual-task learning, decorrelation, distillation"
     paper = "Yuan et al., ICDE 2024"
@@ -221,6 +222,10 @@ class HeteFedRec(SumMethod):
     def privacy_notes(self) -> tuple[str, ...]:
         """Noise lies on every row; a mean over those that touched it becomes one over all of the round."""
         return noise_notes("touched") if self.config.agg == "touched" else ()
+
+    def public_sum(self, name: str) -> bool:
+        """Counts of clients: with noise on all rows those that touched a row, too."""
+        return name.endswith(".clients") or name.startswith(("clients", "touched"))
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
         """Sums per size."""
