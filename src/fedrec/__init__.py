@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedrec.data import Interactions, from_frame, load, read_csv
     from fedrec.errors import ConfigError, DataError, FedrecError
     from fedrec.federation.central_privacy import CentralPrivacy
+    from fedrec.estimator import Recommender
     from fedrec.federation.privacy import Privacy
     from fedrec.federation.result import Result
     from fedrec.methods import create
@@ -34,6 +35,7 @@ _HOMES = {
     "fedrec.data": ("Interactions", "from_frame", "load", "read_csv"),
     "fedrec.errors": ("ConfigError", "DataError", "FedrecError"),
     "fedrec.federation.central_privacy": ("CentralPrivacy",),
+    "fedrec.estimator": ("Recommender",),
     "fedrec.federation.privacy": ("Privacy",),
     "fedrec.federation.result": ("Result",),
     "fedrec.methods": ("create",),
@@ -60,6 +62,7 @@ __all__ = [
     "Listener",
     "Privacy",
     "Protocol",
+    "Recommender",
     "Result",
     "Run",
     "RunOptions",

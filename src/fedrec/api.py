@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrec.federation.recommender import Recommender
 from fedrec.methods import create, find, rebuild
-from fedrec.protocol import Split
+from fedrec.protocol import HONEST, Split
 from fedrec.running import training
 from fedrec.running.listeners import Listener
 from fedrec.running.options import RunOptions
@@ -33,7 +33,9 @@ def train(
     """
     if isinstance(method, str):
         # A preset with choices changed has a star after its name; what was tuned for the preset is nearest.
-        method = create(method, protocol=split.protocol.name.rstrip("*"), data=split.data.name)
+        # With nothing held out nothing could be tuned: what the default protocol found good is taken.
+        protocol = HONEST.name if split.protocol.holdout == "nothing" else split.protocol.name.rstrip("*")
+        method = create(method, protocol=protocol, data=split.data.name)
     return training.train(method, split, options, source=source, listeners=listeners, **changes)
 
 

@@ -17,8 +17,9 @@ class Choices(Settings):
     """Users with fewer are dropped (rows, after the duplicate rule)."""
     duplicates: Literal["merge", "keep"] = "merge"
     """Repeated (user, item) rows: keep a pair's earliest row only, or keep them all."""
-    holdout: Literal["leave-one-out", "ratio", "global-time"] = "leave-one-out"
-    """Newest row is test and second newest validation; a share of each user's rows; or everything after a date."""
+    holdout: Literal["leave-one-out", "ratio", "global-time", "nothing"] = "leave-one-out"
+    """Newest row is test and second newest validation; a share of each user's rows; everything after a date; or nothing at
+    all: to train for use, with settings and rounds that were chosen before."""
     order: Literal["time", "random"] = "time"
     """Which rows of a user are held out: its newest ones, or random ones (drawn from the split seed)."""
     test_ratio: float = Field(0.2, gt=0, lt=1)

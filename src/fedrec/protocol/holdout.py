@@ -71,7 +71,7 @@ def parts(data: Interactions, protocol: Choices, seed: int) -> tuple[NDArray[np.
         test, validation = np.repeat(test, counts), np.repeat(validation, counts)
         part[from_end <= test + validation] = VALIDATION
         part[from_end <= test] = TEST
-    else:
+    elif protocol.holdout == "global-time":
         if data.timestamps is None:
             raise DataError(f"{data.name} has no timestamps, so it cannot be split by global time; use holdout=ratio.")
         time = data.timestamps[order]

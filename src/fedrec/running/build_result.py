@@ -88,6 +88,8 @@ def build_result(
 
 def selected_on(protocol: Choices, every: int) -> str:
     """What chose the round, and among which rounds."""
+    if protocol.holdout == "nothing":
+        return "the last round, as nothing is held out"
     kind = protocol.select_ranking + ("" if every == 1 else f", of every {every} rounds")
     return f"{protocol.select_on} {protocol.select_metric} ({kind})"
 

@@ -115,7 +115,7 @@ class ProgressDisplay(Listener):
         chosen = self.protocol
         words = [] if line["loss"] is None else [f"loss {line['loss']:.4f}"]
         means = line.get(chosen.select_on)
-        if means is not None:
+        if means is not None and chosen.holdout != "nothing":
             value = means[chosen.select_ranking][chosen.select_metric]
             words.append(f"{chosen.select_on} {chosen.select_metric} {value:.4f}")
         if line["clients_per_second"]:

@@ -18,6 +18,7 @@ from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.explanation import MOST, Explanation, explain
 from fedrec.running.saving import save_model, save_result, save_values
+from fedrec.running.similar import similarities
 
 
 @dataclass(eq=False)
@@ -63,6 +64,15 @@ class Run:
         seen = torch.from_numpy(self.split.touched[client].astype(np.int64))
         items = top_items(scores, (torch.zeros_like(seen), seen), min(k, data.n_items))[0]
         return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
+
+    def similar(self, item: str | int, k: int = 10) -> list[tuple[str | int, float]]:
+        """The ``k`` items most like an item, by original ids, for methods that know such a thing."""
+        number, data = self.item(item), self.split.data
+        if k < 1:
+            raise ConfigError(f"a list of {k} items was asked for; use k of 1 or more.")
+        found = similarities(self.method, self.trainer, number)
+        best = found.topk(min(k, max(1, data.n_items - 1))).indices.tolist()
+        return [(data.item_ids[i], float(found[i])) for i in best if i != number]
 
     def explain(self, user: str | int, *items: str | int, most: int = MOST) -> list[Explanation]:
         """What a user's past has to do with the scores of ``items`` (original ids), for methods that say they ``explains``.

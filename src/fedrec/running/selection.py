@@ -74,12 +74,18 @@ class Selection:
         if protocol.select_on == "test":
             shown["test"] = self.final["test"].means()
         value = shown[protocol.select_on][protocol.select_ranking][protocol.select_metric]
-        if np.isnan(value):
+        chosen = protocol.holdout != "nothing"  # else the last round counts
+        if chosen and np.isnan(value):
             raise FedrecError(
                 f"{self.split.data.name} has no {protocol.select_on} items under '{protocol.name}', so no round can be "
                 "chosen; raise validation_ratio or use data with more rows per user."
             )
-        better = self.best is None or value > self.best.value or (value == self.best.value and protocol.select_later)
+        better = (
+            not chosen
+            or self.best is None
+            or value > self.best.value
+            or (value == self.best.value and protocol.select_later)
+        )
         if better:
             state = None
             if self.keeps_state:
