@@ -233,7 +233,10 @@ def test_rounds_may_be_changed_but_rows_with_few_keep_them(small, done):
 
 def test_the_best_settings_are_chosen_on_validation(small, tmp_path):
     choosing = small.rows[1].model_copy(update={"sweep": {}, "choose": {"lr": (1e-9, 0.05)}})
-    found = reproduce(small.model_copy(update={"rows": (choosing,)}), out=tmp_path, protocols=["honest"], **QUIET)
+    choice = small.model_copy(update={"rows": (choosing,)})
+    (none,) = reproduce(choice, out=tmp_path, protocols=["honest"], run=False, **QUIET).rows
+    assert none.chosen == {}, "nothing was run, so nothing was chosen"
+    found = reproduce(choice, out=tmp_path, protocols=["honest"], **QUIET)
     (one,) = found.rows
     assert (one.chosen, one.tried, one.label) == ({"lr": 0.05}, 2, "MF")
     best = [read_result(folder) for folder in (tmp_path / "cells").iterdir()]

@@ -76,7 +76,7 @@ def _record(study: Study, row: GridRow, failures: Failures, folder: Path) -> Row
         method=row.row.method,
         settings=_settings(row),
         sweep=row.sweep,
-        chosen=chosen,
+        chosen=chosen if results else {},
         rounds=rounds[0] if rounds else None,
         selected_rounds=[result.selected_round for result in results],
         values=[
