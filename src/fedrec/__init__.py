@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fedrec.api import load_run, train
     from fedrec.data import Interactions, from_frame, load, read_csv
     from fedrec.errors import ConfigError, DataError, FedrecError
-    from fedrec.federation.central_privacy import CentralPrivacy
     from fedrec.estimator import Recommender
+    from fedrec.federation.central_privacy import CentralPrivacy
     from fedrec.federation.privacy import Privacy
     from fedrec.federation.result import Result
     from fedrec.methods import create

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from sites_at_hand import NAMES, plan_of, simulated, sites_of, train
 
