@@ -8,6 +8,7 @@ import typer
 from rich.progress import Progress
 
 from fedrec.cli import completing
+from fedrec.cli.audit_uploads import what_uploads_tell
 from fedrec.cli.common import (
     DataDirOption,
     DataOption,
@@ -48,12 +49,28 @@ def audit_command(
         typer.Option(help="Protocol to audit; repeat it. Default: all.", autocompletion=completing.protocols),
     ] = None,
     rounds: Annotated[str, typer.Option(help="Rounds after which to look, comma separated.")] = "1,10,100",
+    uploads: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD",
+            help="In place of protocols: what a server infers from this method's uploads; repeat it.",
+            autocompletion=completing.method_names,
+        ),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="With --uploads: budget of the noise.", min=0.001)] = 8.0,
+    users: Annotated[int, typer.Option(help="With --uploads: users to attack, at most.", min=2)] = 500,
     seed: SeedOption = 0,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     form: FormatOption = "text",
 ) -> None:
-    """Does a protocol give its test items away to a scorer that learns nothing?"""
+    """Does a protocol give its test items away to a scorer that learns nothing? Or do uploads give away who has what?"""
+    if uploads:
+        columns = own_columns(user_column, item_column, rating_column, time_column)
+        what_uploads_tell(
+            uploads, read_data(data, data_dir, columns)[0], epsilon, users, seed, "json" if as_json else form
+        )
+        return
     try:
         numbers = sorted({int(word) for word in rounds.split(",")})
     except ValueError:
