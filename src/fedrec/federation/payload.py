@@ -79,7 +79,18 @@ class Derived:
     value: Tensor  # [c, ...]
 
 
-Part = Tensor | RowUpdate | Table | Derived
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """What the clients of a cohort send, added up where they are simulated: a copy for each would not fit.
+
+    Only for sums over clients, and out of reach of a privacy stage; on a device a cohort is one client.
+    """
+
+    value: Tensor  # [...]: no client axis
+    nbytes: Tensor  # [c] int64: what each client sends by itself
+
+
+Part = Tensor | RowUpdate | Table | Derived | Summed
 Payload = dict[str, Part]
 """In an upload every part is a change since the start of the round; only a ``Table`` carries the value itself."""
 
@@ -94,6 +105,8 @@ def change(part: Part) -> Tensor:
                 "this method uploads tables the server knows nothing of, so they cannot be clipped or merged."
             )
         return part.value - part.known
+    if isinstance(part, Summed):
+        raise ConfigError("this method's uploads are held as sums over clients, so no single one can be changed.")
     assert isinstance(part, Tensor)
     return part
 
@@ -153,7 +166,7 @@ def client_bytes(payload: Payload, clients: int) -> Tensor:
     """Bytes each of the ``clients`` of a cohort sends or receives, [c] int64; sparse rows count with their indices."""
     total = torch.zeros(clients, dtype=torch.int64)
     for part in payload.values():
-        if isinstance(part, RowUpdate):
+        if isinstance(part, RowUpdate | Summed):
             total += part.nbytes.cpu()
         elif isinstance(part, Table):
             total += part.numbers * part.value.element_size()

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     ORDER = 5
     EVALUATION = 6
     OTHER = 7
+    DROPOUT = 8
 
 
 def _signed(value: int) -> int:
