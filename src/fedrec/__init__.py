@@ -13,7 +13,7 @@ from fedrec.compute.waiting import let_threads_sleep
 
 if TYPE_CHECKING:
     from fedrec.api import load_run, train
-    from fedrec.data import Interactions, from_frame, load, read_csv
+    from fedrec.data import Interactions, from_frame, load, read, read_csv
     from fedrec.errors import ConfigError, DataError, FedrecError
     from fedrec.estimator import Recommender
     from fedrec.federation.central_privacy import CentralPrivacy
@@ -32,7 +32,7 @@ let_threads_sleep()  # before torch is loaded
 
 _HOMES = {
     "fedrec.api": ("load_run", "train"),
-    "fedrec.data": ("Interactions", "from_frame", "load", "read_csv"),
+    "fedrec.data": ("Interactions", "from_frame", "load", "read", "read_csv"),
     "fedrec.errors": ("ConfigError", "DataError", "FedrecError"),
     "fedrec.federation.central_privacy": ("CentralPrivacy",),
     "fedrec.estimator": ("Recommender",),
@@ -73,6 +73,7 @@ __all__ = [
     "load",
     "load_run",
     "preset",
+    "read",
     "read_csv",
     "reproduce",
     "train",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class FedrecError(Exception):
@@ -12,6 +12,19 @@ class FedrecError(Exception):
 
 class DataError(FedrecError):
     """A data set that cannot be found, read or used."""
+
+
+class OptionError(DataError):
+    """A refusal that an option would change; each way is what to do, the option's name and its value."""
+
+    def __init__(self, sentence: str, *ways: tuple[str, str, object]) -> None:
+        self.sentence, self.ways = sentence, ways
+        super().__init__(self.told(lambda option, value: f"{option}={value!r}"))
+
+    def told(self, write: Callable[[str, object], str]) -> str:
+        """The whole sentence, with options as ``write`` puts them."""
+        advice = ", or ".join(f"{advice} ({write(option, value)})" for advice, option, value in self.ways)
+        return f"{self.sentence}; {advice}."
 
 
 class AbsentError(DataError):

@@ -17,9 +17,18 @@ GOOD = b"1,2,3,4\n"
         (b"", ": the file is empty."),
         (b"\n \n", ": the file is empty."),
         (HEAD, ": there is a header but no row below it."),
-        (HEAD + GOOD + b"1,2,x,4\n", ", line 3, column 'rating': 'x' is not a number."),
-        (HEAD + b"\n\n" + GOOD + b"1,2,x,4\n", ", line 5, column 'rating': 'x' is not a number."),
-        (HEAD + b"1,2,0x10,4\n", ", line 2, column 'rating': '0x10' is not a number."),
+        (
+            HEAD + GOOD + b"1,2,x,4\n",
+            ", line 3, column 'rating': 'x' is not a number; mend it, or read no such column (rating=None).",
+        ),
+        (
+            HEAD + b"\n\n" + GOOD + b"1,2,x,4\n",
+            ", line 5, column 'rating': 'x' is not a number; mend it, or read no such column (rating=None).",
+        ),
+        (
+            HEAD + b"1,2,0x10,4\n",
+            ", line 2, column 'rating': '0x10' is not a number; mend it, or read no such column (rating=None).",
+        ),
         (HEAD + GOOD + b"1,2,nan,4\n", ", line 3, column 'rating': 'nan' is not a finite number."),
         (HEAD + GOOD + b"1,2,-inf,4\n", ", line 3, column 'rating': '-inf' is not a finite number."),
         (HEAD + GOOD + b"1,2,1e999,4\n", ", line 3, column 'rating': '1e999' is not a finite number."),
@@ -28,9 +37,12 @@ GOOD = b"1,2,3,4\n"
             HEAD + b"1,2,,4\n" + GOOD,
             ", line 2, column 'rating': the rating is empty; fill it in everywhere or",
         ),
-        (HEAD + GOOD + b"1,2,3,noon\n", ", line 3, column 'timestamp': 'noon' is not a number."),
+        (
+            HEAD + GOOD + b"1,2,3,noon\n",
+            ", line 3, column 'timestamp': 'noon' is not a number or an ISO date such as 2024-01-31",
+        ),
         (HEAD + GOOD + b"1,2,3,inf\n", ", line 3, column 'timestamp': 'inf' is not a finite number."),
-        (HEAD + GOOD + b"1,2,3,0x10\n", ", line 3, column 'timestamp': '0x10' is not a number."),
+        (HEAD + GOOD + b"1,2,3,0x10\n", ", line 3, column 'timestamp': '0x10' is not a number or an ISO date"),
         (HEAD + GOOD + b"1,2,3,4.5\n", ", line 3, column 'timestamp': '4.5' is not a whole number"),
         (
             HEAD + GOOD + b"1,2,3,9223372036854775808\n",
@@ -49,28 +61,40 @@ GOOD = b"1,2,3,4\n"
             HEAD + GOOD + b"1,2,3,\n",
             ", line 3, column 'timestamp': the timestamp is empty; fill it in everywhere",
         ),
-        (HEAD + GOOD + b",2,3,4\n", ", line 3, column 'user': the user id is empty."),
-        (HEAD + GOOD + b"1,  ,3,4\n", ", line 3, column 'item': the item id is empty."),
+        (
+            HEAD + GOOD + b",2,3,4\n",
+            ", line 3, column 'user': the user id is empty; fill it in, or leave such rows out (drop_empty=True).",
+        ),
+        (
+            HEAD + GOOD + b"1,  ,3,4\n",
+            ", line 3, column 'item': the item id is empty; fill it in, or leave such rows out (drop_empty=True).",
+        ),
         (
             HEAD + GOOD + b"1,2,3\n" + GOOD,
             ", line 3: 3 columns where the first line has 4; mend or remove it.",
         ),
         (HEAD + b"\n" + GOOD + b"1,2,3,4,5\n", ", line 4: 5 columns where the first line has 4; mend or"),
         (b"user,item,user\n1,2,3\n", ", line 1: columns 1, 3 are all called 'user'; rename all but one."),
-        (b"user\n1\n", ", line 1: there is one column only; a user and an item column are needed."),
-        (b"usr,item\n1,2\n", ", line 1: unknown column 'user'; did you mean 'usr'?"),
-        (b"a,b\n1,2\n", ", line 1: unknown column 'user'; known: a, b. Name the user column."),
+        (b"user\n1\n", ", line 1: there is one column only; a user and an item column are needed; say"),
+        (
+            b"usr,item\n1,2\n",
+            ", line 1: no user column is recognised among usr, item; name it (user='NAME'), or say that",
+        ),
+        (
+            b"a,b\n1,2\n",
+            ", line 1: no user column is recognised among a, b; name it (user='NAME'), or say that the first line",
+        ),
         (
             HEAD + GOOD + b"1,\xff,3,4\n",
-            ", line 3, column 2: not UTF-8 text; save the file in that encoding.",
+            ", line 3, column 2: not UTF-8 text; save the file in that encoding, or say which one it has (encoding='latin-1').",
         ),
         (HEAD + b'1,"2,3,4\n' + GOOD, ", line 2: a quote is not closed"),
         (HEAD + b'1,"2\n7",3,4\n', ", line 2, column 'item': the item id has a line break"),
         (
             HEAD + GOOD + b"1,2," + b"x" * 5000 + b",4\n",
-            f", line 3, column 'rating': '{'x' * 79}... (5,002 characters) is not a number.",
+            f", line 3, column 'rating': '{'x' * 79}... (5,002 characters) is not a number;",
         ),
-        (b'item,"us\ner"\n1,2\n', ", line 1: unknown column 'user'; did you mean 'us er'?"),
+        (b'item,"us\nxr"\n1,2\n', ", line 1: no user column is recognised among item, us xr;"),
         (
             HEAD + b'1,"' + b"a" * 200_000 + b'\n",3,4\n',
             ", line 2: a quote is not closed, or a value is longer than 131,072 characters.",
@@ -102,10 +126,17 @@ def test_bad_text(tmp_path, content, message):
         ({"item": 4}, ", line 1: no column 4; there are 4, numbered from 0 to 3."),
         ({"item": -1}, ", line 1: no column -1"),
         ({"item": "user"}, ", line 1: one column was named for two purposes"),
-        ({"header": False}, ", line 1: without a header, columns are numbers counted from 0, not 'user'."),
+        (
+            {"header": False, "item": 1},
+            ", line 1: without a header the user column has to be told; give its number (user=0).",
+        ),
+        (
+            {"header": False, "user": "user"},
+            ", line 1: without a header, columns are numbers counted from 0, not 'user'.",
+        ),
         (
             {"header": False, "user": 0, "item": 1, "rating": 2},
-            ", line 1, column '2': 'rating' is not a number.",
+            ", line 1, column '2': 'rating' is not a number; mend it",
         ),
     ],
 )
@@ -184,7 +215,8 @@ def test_a_name_of_a_parquet_column_that_is_no_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gzip", "parquet"])
 def test_files_that_are_larger_inside_than_memory_are_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("fedrec.data.reading._most_bytes", lambda: 40_000)
+    for module in ("unpacking", "reading"):
+        monkeypatch.setattr(f"fedrec.data.{module}.most_bytes", lambda: 40_000)
     path = tmp_path / "rows"
     for rows in (1_000, 10_000):
         if kind == "gzip":

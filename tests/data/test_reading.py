@@ -166,6 +166,8 @@ POLARS = pl.DataFrame(ROWS, schema=COLUMNS, orient="row")
         POLARS,
         POLARS.with_columns(pl.col("user").cast(pl.Categorical)),
         POLARS.to_arrow(),
+        POLARS.lazy(),
+        POLARS.lazy().with_columns(junk=pl.col("item").map_elements(lambda _: 1 / 0, return_dtype=pl.Int64)),
         POLARS.to_arrow().to_batches()[0],
         OnlyCapsule(POLARS.to_arrow()),
         {name: list(column) for name, column in zip(COLUMNS, zip(*ROWS, strict=True), strict=True)},
@@ -177,6 +179,8 @@ POLARS = pl.DataFrame(ROWS, schema=COLUMNS, orient="row")
         "polars",
         "polars-cat",
         "arrow",
+        "lazy",
+        "lazy-reads-no-other-column",
         "batch",
         "capsule",
         "dict",
@@ -209,8 +213,8 @@ def test_unsigned_ids_beyond_64_bits_are_text():
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (PANDAS.assign(user=["a", None, "b"]), "frame, row 2, column 'user': the user id is empty."),
-        (PANDAS.assign(item=[1.0, np.nan, 2.0]), "frame, row 2, column 'item': the item id is empty."),
+        (PANDAS.assign(user=["a", None, "b"]), "frame, row 2, column 'user': the user id is empty; fill"),
+        (PANDAS.assign(item=[1.0, np.nan, 2.0]), "frame, row 2, column 'item': the item id is empty; fill"),
         (PANDAS.assign(rating=[1.0, 2.0, np.nan]), "frame, row 3, column 'rating': the rating is empty"),
         (
             POLARS.with_columns(rating=pl.lit(float("nan"))),
@@ -220,10 +224,12 @@ def test_unsigned_ids_beyond_64_bits_are_text():
         (POLARS.with_columns(timestamp=pl.lit(0.5)), "row 1, column 'timestamp': 0.5 is not a whole number"),
         (POLARS.with_columns(user=pl.lit([[1]])), "> cannot be an id; use text or whole"),
         (POLARS.clear(), "frame: the table has no rows."),
-        (POLARS.drop("item"), "frame: unknown column 'item'"),
+        (
+            POLARS.drop("item"),
+            "frame: no item column is recognised among user, rating, timestamp; name it (item='NAME')",
+        ),
         (PANDAS.set_axis(["user", "item", "item", "t"], axis=1), "columns 2, 3 are all called 'item'"),
         (42, "frame: this is not a table that Arrow can hold"),
-        (POLARS.lazy(), "frame: this is not a table that Arrow can hold"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::polars.exceptions.PerformanceWarning")

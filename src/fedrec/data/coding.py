@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedrec.data.interactions import Ids, Interactions
-from fedrec.errors import DataError, brief
+from fedrec.data.times import begins_with_date, first_that_is_none, iso_times
+from fedrec.errors import DataError, OptionError, brief
 
 Where = Callable[[int, str], str]  # (row, role) -> "ratings.csv, line 7, column 'score'"
 _CANONICAL_INTEGER = r"^(0|-?[1-9][0-9]{0,18})$"  # "007" and "7" are two ids, so a column with "007" is text
@@ -23,7 +24,7 @@ _INT64 = range(-(2**63), 2**63)
 
 def code(columns: Mapping[str, Any], where: Where, name: str, terms: str = "") -> Interactions:
     """Interactions of the chunked columns user and item and, where present, rating and timestamp."""
-    plain = {role: _plain(column) for role, column in columns.items()}
+    plain = {role: plain_column(column) for role, column in columns.items()}
     users, user_ids = _codes(plain["user"], "user", where)
     items, item_ids = _codes(plain["item"], "item", where)
     ratings = _ratings(plain["rating"], where) if "rating" in plain else None
@@ -31,10 +32,10 @@ def code(columns: Mapping[str, Any], where: Where, name: str, terms: str = "") -
     return Interactions(users, items, ratings, timestamps, user_ids, item_ids, name, terms)
 
 
-def _plain(column: Any) -> Any:
+def plain_column(column: Any) -> Any:
     """The column without categorical or view encodings, which few Arrow functions understand."""
     if pa.types.is_dictionary(column.type):
-        return pa.chunked_array([_plain(chunk.dictionary).take(chunk.indices) for chunk in column.chunks])
+        return pa.chunked_array([plain_column(chunk.dictionary).take(chunk.indices) for chunk in column.chunks])
     if pa.types.is_binary(column.type):
         try:
             return column.cast(pa.string())
@@ -44,7 +45,11 @@ def _plain(column: Any) -> Any:
 
 
 def _codes(column: Any, role: str, where: Where) -> tuple[NDArray[np.int32], Ids]:
-    _refuse(_empty(column, nan=True), role, where, lambda row: f"the {role} id is empty")
+    if (empty := empty_values(column, nan=True)).any():
+        place = where(int(np.argmax(empty)), role)
+        raise OptionError(
+            f"{place}: the {role} id is empty", ("fill it in, or leave such rows out", "drop_empty", True)
+        )
     encoded = _as_ids(column, role, where).dictionary_encode().combine_chunks()
     codes = np.asarray(encoded.indices, dtype=np.int32)
     values = encoded.dictionary
@@ -76,7 +81,7 @@ def _as_ids(column: Any, role: str, where: Where) -> Any:
 
 
 def _ratings(column: Any, where: Where) -> NDArray[np.float64] | None:
-    numbers = _numbers(column, "rating", where)
+    numbers = numbers_of(column, "rating", where)
     if numbers is not None:
         _refuse(numbers < 0, "rating", where, lambda row: f"{_show(column, row)} is negative; use 0 or more")
     return numbers
@@ -88,7 +93,9 @@ def _timestamps(column: Any, where: Where) -> NDArray[np.int64] | None:
         column = column.cast(pa.timestamp("s"))
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    numbers = _numbers(column, "timestamp", where)
+    if _is_text(column.type) and (found := iso_times(column)) is not None:
+        return found
+    numbers = numbers_of(column, "timestamp", where)
     if numbers is None:
         return None
     hint = "is not a whole number of at most 64 bits; give seconds or milliseconds"
@@ -114,27 +121,40 @@ def _whole(text: str) -> int | None:
     return int(number) if 0 <= number.adjusted() < 400 and number == number.to_integral_value() else None
 
 
-def _numbers(column: Any, role: str, where: Where) -> NDArray[np.float64] | None:
+def numbers_of(column: Any, role: str, where: Where) -> NDArray[np.float64] | None:
     """The column as finite numbers, or None where every value is empty."""
-    empty = _empty(column)
+    empty = empty_values(column)
     if empty.all():
         return None
-    _refuse(empty, role, where, lambda row: f"the {role} is empty; fill it in everywhere or nowhere")
+    if empty.any():
+        ways = ("fill it in everywhere or nowhere, or read no such column", role, None)
+        raise OptionError(f"{where(int(np.argmax(empty)), role)}: the {role} is empty", ways)
     try:
         numbers = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        is_number = _bools(pc.match_substring_regex(column, _NUMBER)) if _is_text(column.type) else np.zeros(1, bool)
-        _refuse(~is_number, role, where, lambda row: f"{_show(column, row)} is not a number")
+        text = _is_text(column.type)
+        if role == "timestamp" and text and begins_with_date(column):
+            raise _no_number(first_that_is_none(column), column, role, where) from None
+        is_number = _bools(pc.match_substring_regex(column, _NUMBER)) if text else np.zeros(1, bool)
+        if not is_number.all():
+            raise _no_number(int(np.argmin(is_number)), column, role, where) from None
         raise
     _refuse(~np.isfinite(numbers), role, where, lambda row: f"{_show(column, row)} is not a finite number")
     return numbers
+
+
+def _no_number(row: int, column: Any, role: str, where: Where) -> OptionError:
+    date = " or an ISO date such as 2024-01-31 or 2024-01-31T12:30:00Z" if role == "timestamp" else ""
+    ways = ("mend it, or read no such column", role, None)
+    return OptionError(f"{where(row, role)}: {_show(column, row)} is not a number{date}", ways)
 
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _empty(column: Any, nan: bool = False) -> NDArray[np.bool_]:
+def empty_values(column: Any, nan: bool = False) -> NDArray[np.bool_]:
+    """Which values are missing or empty text; with ``nan`` also those that are no numbers."""
     missing = _bools(pc.is_null(column, nan_is_null=nan))
     return missing | _bools(pc.fill_null(pc.equal(column, ""), True)) if _is_text(column.type) else missing
 

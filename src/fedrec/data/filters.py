@@ -120,7 +120,9 @@ def take(data: Interactions, rows: NDArray[np.int64]) -> Interactions:
     items, item_ids = _recode(data.items[rows], data.item_ids)
     ratings = None if data.ratings is None else data.ratings[rows]
     timestamps = None if data.timestamps is None else data.timestamps[rows]
-    return Interactions(users, items, ratings, timestamps, user_ids, item_ids, data.name, data.terms, data.notes)
+    return Interactions(
+        users, items, ratings, timestamps, user_ids, item_ids, data.name, data.terms, data.notes, data.about
+    )
 
 
 def _recode(codes: NDArray[np.int32], ids: Ids) -> tuple[NDArray[np.int32], Ids]:

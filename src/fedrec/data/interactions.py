@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrec.data.item_table import ItemTable
+
 Ids = tuple[str, ...] | tuple[int, ...]
 
 
@@ -28,6 +30,8 @@ class Interactions:
     terms: str = ""
     notes: tuple[str, ...] = ()
     """What whoever reads the data should know about how it was read."""
+    about: ItemTable | None = None
+    """Titles of items, where they are known."""
 
     def __post_init__(self) -> None:
         for array in (self.users, self.items, self.ratings, self.timestamps):
@@ -58,6 +62,10 @@ class Interactions:
         """Code of every original item id."""
         ids: tuple[str | int, ...] = self.item_ids
         return {key: code for code, key in enumerate(ids)}
+
+    def title(self, item: str | int) -> str | None:
+        """The title of an item by its original id, where it is known."""
+        return None if self.about is None else self.about.title(item)
 
     def __repr__(self) -> str:
         return f"Interactions({self.name!r}: {self.n_users} users, {self.n_items} items, {len(self)} rows)"

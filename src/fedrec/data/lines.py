@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.data.columns import is_number, is_time
 from fedrec.data.rows import Text
 from fedrec.errors import DataError
 
@@ -37,7 +38,7 @@ class Expected:
         cells = [value.strip() for value in values.split(text.delimiter)]
         if len(cells) != self.width or not all(cells[k] for k in self.ids):
             return False
-        return all(_is_number(cells[k]) for k in self.numbers)
+        return all(is_number(cells[k]) or is_time(cells[k]) for k in self.numbers)
 
 
 def require_every_line(text: Text, rows: int, expected: Expected) -> int:
@@ -105,11 +106,3 @@ def _refuse_hidden_rows(number: int, lines: Sequence[str], text: Text, expected:
                 f"line {number + offset} looks like a row of its own; remove the stray quote, or the line "
                 "breaks from the value."
             )
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True

@@ -13,12 +13,13 @@ from fedrec.data.catalogue import Entry, catalogue
 from fedrec.data.demo import demo
 from fedrec.data.download import UnavailableError
 from fedrec.data.interactions import Interactions
-from fedrec.data.reading import read_csv
+from fedrec.data.item_table import read_items
+from fedrec.data.reading import read, read_csv, with_items
 from fedrec.data.sources import HEADER, Official, Package, write_rows
 from fedrec.errors import AbsentError, DataError, unknown
 from fedrec.screen import screen
 
-_FILE = "ratings.csv.gz"
+_FILE, _ITEMS = "ratings.csv.gz", "items.csv.gz"
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Interactions:
@@ -38,12 +39,22 @@ def load(name: str, data_dir: str | Path | None = None) -> Interactions:
 
 
 def load_any(
-    name: str, data_dir: str | Path | None = None, columns: dict[str, Any] | None = None
+    name: str | list[str], data_dir: str | Path | None = None, options: dict[str, Any] | None = None
 ) -> tuple[Interactions, dict[str, Any]]:
-    """A data set by name, or from a file with the names of its columns; and how to find it again."""
-    if not known_by_name(name) and is_file(name):
-        return read_csv(name, **(columns or {})), {"path": str(Path(name).resolve())} | (columns or {})
-    return load(name, data_dir), {"name": name}
+    """A data set by name, or from files as :func:`read` takes them with its options; and how to find it again."""
+    names, options = [name] if isinstance(name, str) else name, dict(options or {})
+    if len(names) == 1 and (known_by_name(names[0]) or not is_file(names[0])):
+        items = options.pop("items", None)
+        data = load(names[0], data_dir)
+        return data if items is None else with_items(data, items), {"name": names[0]} | _items_of(items)
+    paths = [str(Path(one).resolve()) for one in names]
+    source = {"path": paths[0]} if len(paths) == 1 else {"path": paths[0], "paths": paths}
+    items = options.get("items")
+    return read(names if len(names) > 1 else names[0], **options), source | options | _items_of(items)
+
+
+def _items_of(items: str | None) -> dict[str, str]:
+    return {} if items is None else {"items": str(Path(items).resolve())}
 
 
 def known_by_name(name: str) -> bool:
@@ -53,7 +64,7 @@ def known_by_name(name: str) -> bool:
 
 def is_file(name: str) -> bool:
     """Whether a name is a path: there is such a file, or it looks like one."""
-    return Path(name).exists() or bool(Path(name).suffix) or "/" in name
+    return Path(name).exists() or bool(Path(name).suffix) or any(sign in name for sign in "/*?")
 
 
 def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:
@@ -87,7 +98,9 @@ def _in_data_dir(entry: Entry, data_dir: str | Path | None) -> Path | None:
 
 
 def _read(path: Path, entry: Entry) -> Interactions:
-    return read_csv(path, delimiter=",", name=entry.name, terms=entry.terms)
+    data = read_csv(path, delimiter=",", name=entry.name, terms=entry.terms)
+    items = path.with_name(_ITEMS)
+    return with_items(data, read_items(items)) if items.is_file() else data
 
 
 def _download(entry: Entry, target: Path) -> Interactions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,13 @@ import pyarrow.csv as pacsv
 from fedrec.data.columns import Wanted
 from fedrec.data.lines import Expected, require_every_line
 from fedrec.data.rows import Text
-from fedrec.errors import DataError
+from fedrec.errors import DataError, OptionError
 
 _DELIMITERS = ("::", "\t", ",", ";", "|", " ")
 _SHOWN = {"\t": "a tab", " ": "a space"}
 _BLOCK = 1 << 24  # bytes the parser takes at a time; no line is longer
 _HEAD = 1 << 16
+_SAMPLE = 100  # rows that tell what columns without names hold
 _STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c")
 
 
@@ -29,22 +31,29 @@ class Table:
     labels: dict[str, str]
     text: Text
     long_rows: int
+    header: bool
+    told: str | None
+    """Which columns were taken, where that was not asked for."""
 
 
-def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, source: str) -> Table:
-    """The wanted columns of a delimited text, with every row it has."""
+def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool | None, source: str) -> Table:
+    """The wanted columns of a delimited text, with every row it has; without ``header`` the first line decides."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     delimiter = "\t" if delimiter == "\\t" else delimiter  # as typed in a shell
     if not data.strip():
         raise DataError(f"{source}: the file is empty.")
     text = _parted(data, wanted, delimiter, header, source)
     _require_utf8(text)
-    first = next(text.rows())
+    sample = list(islice(text.rows(), _SAMPLE))
+    first = sample[0]
     names = [name.strip() for name in first.values]
     if len(names) < 2:
-        raise DataError(f"{source}, line {first.number}: {_advice(first.values[0], delimiter)}.")
-    positions = wanted.positions(names if header else None, len(names), f"{source}, line {first.number}")
-    table, ragged = _parse(text, sorted(positions.values()))
+        raise _one_column(f"{source}, line {first.number}", first.values[0], delimiter)
+    header = wanted.header_of(names, header)
+    values = [[value.strip() for value in row.values] for row in sample]
+    known = names if header else None
+    positions = wanted.positions(known, len(names), f"{source}, line {first.number}", values)
+    table, ragged = _parse(text, sorted(set(positions.values())))
     numbers = [k for role, k in positions.items() if role in ("rating", "timestamp") and _is_used(table[f"f{k}"])]
     expected = Expected(len(names), (positions["user"], positions["item"]), numbers, header)
     long_rows = require_every_line(text, len(table) + len(ragged), expected)
@@ -57,7 +66,7 @@ def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, 
         raise DataError(f"{source}: there is a header but no row below it.")
     columns = {role: pc.utf8_trim_whitespace(table[f"f{k}"]) for role, k in positions.items()}
     labels = {role: names[k] if header else str(k) for role, k in positions.items()}
-    return Table(columns, labels, text, long_rows)
+    return Table(columns, labels, text, long_rows, header, wanted.told(known, positions))
 
 
 def _require_utf8(text: Text) -> None:
@@ -67,12 +76,14 @@ def _require_utf8(text: Text) -> None:
         line = text.data.count(b"\n", 0, error.start) + 1
         before = text.data[text.data.rfind(b"\n", 0, error.start) + 1 : error.start]
         column = before.count(text.delimiter.encode()) + 1
-        raise DataError(
-            f"{text.source}, line {line}, column {column}: not UTF-8 text; save the file in that encoding."
+        place = f"{text.source}, line {line}, column {column}"
+        raise OptionError(
+            f"{place}: not UTF-8 text",
+            ("save the file in that encoding, or say which one it has", "encoding", "latin-1"),
         ) from None
 
 
-def _parted(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, source: str) -> Text:
+def _parted(data: bytes, wanted: Wanted, delimiter: str | None, header: bool | None, source: str) -> Text:
     if delimiter is None:
         delimiter = _sniff(data, wanted, header)
     if not delimiter or set(delimiter) & set('\r\n"'):
@@ -87,14 +98,14 @@ def _parted(data: bytes, wanted: Wanted, delimiter: str | None, header: bool, so
     raise DataError(f"{source}: control characters in the file prevent reading it with delimiter '{delimiter}'.")
 
 
-def _sniff(data: bytes, wanted: Wanted, header: bool) -> str:
+def _sniff(data: bytes, wanted: Wanted, header: bool | None) -> str:
     """The delimiter under which the header has the wanted names, else the one that parts most columns."""
     lines = [line.decode(errors="replace") for line in data[:_HEAD].splitlines() if line.strip()]
     lines = lines[:1] if header else lines[:5]
 
-    def merit(delimiter: str) -> tuple[bool, int]:
+    def merit(delimiter: str) -> tuple[bool, int, int]:
         cut = [[value.strip().strip('"') for value in line.split(delimiter)] for line in lines]
-        return wanted.user in cut[0] and wanted.item in cut[0], min(len(values) for values in cut)
+        return header is not False and wanted.names_found(cut[0]), min(map(len, cut)), len(cut[0])
 
     return max(_DELIMITERS, key=merit)
 
@@ -136,9 +147,10 @@ def _is_used(column: Any) -> bool:
     return len(column) > 0 and bool(column[-1].as_py().strip())
 
 
-def _advice(line: str, delimiter: str | None) -> str:
+def _one_column(place: str, line: str, delimiter: str | None) -> DataError:
     better = max(_DELIMITERS, key=lambda part: len(line.split(part)))
     if delimiter is None or better not in line:
-        return "there is one column only; a user and an item column are needed"
+        ways = ("say what parts them, if there are two", "delimiter", "^")
+        return OptionError(f"{place}: there is one column only; a user and an item column are needed", ways)
     given, hint = (_SHOWN.get(part, f"'{part}'") for part in (delimiter, better))
-    return f"{given} does not part the line into columns; it looks parted by {hint}"
+    return DataError(f"{place}: {given} does not part the line into columns; it looks parted by {hint}.")

@@ -149,7 +149,7 @@ def interactions_of(folder: Path) -> Interactions:
 def _rows(settings: SiteSettings) -> Interactions:
     if settings.data is None:
         raise ConfigError("this site has no data yet; name its file when it is started for the first time.")
-    return read_csv(settings.data, **settings.columns)  # type: ignore[arg-type]
+    return read_csv(settings.data, **settings.columns)
 
 
 def run_at(
