@@ -259,7 +259,10 @@ def test_odd_users_and_own_columns(capsys, tmp_path, monkeypatch):
     columns = ("--user-column", "userId", "--item-column", "movieId", "--time-column", "when")
     code, _, err = run(capsys, "train", "popularity", "--data", "mine.csv", *columns, "--out", "run", "--quiet")
     assert code == 0, err
-    assert run(capsys, "data", "stats", "mine.csv")[2].endswith("Name the user column.\n")
+    assert (
+        run(capsys, "data", "stats", "mine.csv")[2]
+        == "mine.csv: columns: user 'userId', item 'movieId', time 'when'.\n"
+    )
     assert json.loads(run(capsys, "data", "stats", "mine.csv", *columns, "--json")[1])["raw"]["has_timestamps"]
     assert run(capsys, "data", "get", "mine.csv", *columns)[2].startswith("mine.csv: 30 users")
     audited = run(capsys, "audit", "--data", "mine.csv", *columns, "--protocol", "honest", "--rounds", "1", "--json")

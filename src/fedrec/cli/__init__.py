@@ -22,7 +22,9 @@ def main(arguments: list[str] | None = None) -> None:
     except FedrecError as error:
         if debug:
             raise
-        _fail(str(error))
+        from fedrec.cli.flags import sentence
+
+        _fail(sentence(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever reads the output has had enough

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress
@@ -10,21 +10,18 @@ from rich.progress import Progress
 from fedrec.cli import completing
 from fedrec.cli.audit_uploads import what_uploads_tell
 from fedrec.cli.common import (
+    DEFAULT_DATA,
     DataDirOption,
-    DataOption,
+    DataListOption,
     FormatOption,
-    ItemColumn,
     JsonOption,
-    RatingColumn,
     SeedOption,
-    TimeColumn,
-    UserColumn,
     err,
     out,
-    own_columns,
     print_json,
     read_data,
 )
+from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.splitting import filter_line
 from fedrec.cli.tables import plain_table, put
 from fedrec.data.filtered import Filtered
@@ -38,12 +35,10 @@ def register(app: typer.Typer) -> None:
     app.command("audit")(audit_command)
 
 
+@reads_own_files
 def audit_command(
-    data: DataOption = "ml-100k",
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
+    data: DataListOption = DEFAULT_DATA,
+    own: dict[str, Any] = NOTHING,
     protocol: Annotated[
         list[str] | None,
         typer.Option(help="Protocol to audit; repeat it. Default: all.", autocompletion=completing.protocols),
@@ -80,7 +75,7 @@ def audit_command(
     chosen = protocol or default_protocols()
     for name in chosen:
         preset(name)
-    interactions, _ = read_data(data, data_dir, own_columns(user_column, item_column, rating_column, time_column))
+    interactions, _ = read_data(data, data_dir, own)
     with Progress(console=err, transient=True) as bar:
         tasks = {name: bar.add_task(f"audit of {name}", total=numbers[-1]) for name in chosen}
         report = audit(
@@ -103,7 +98,7 @@ def audit_command(
             ]
             rows.append([name, number, *["-" if v is None else f"{v:.4f}" for v in cells]])
     heads = ["protocol", "rounds", "HR@10", "NDCG@10", "full HR@10", "full NDCG@10"]
-    put(plain_table(heads, rows, title=f"A scorer that only counts its negatives, {data}"), form)
+    put(plain_table(heads, rows, title=f"A scorer that only counts its negatives, {', '.join(data)}"), form)
     for name, found in report["protocols"].items():
         out.print(name, style="red" if found["leaks"] else "green", end="")
         out.print(f": {found['verdict']}", soft_wrap=True)

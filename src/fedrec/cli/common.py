@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from fedrec.cli import completing
+from fedrec.cli.flags import flag
 from fedrec.data import Interactions
 from fedrec.data.loading import is_file, known_by_name, load_any
 from fedrec.errors import ConfigError, unknown
@@ -21,9 +23,10 @@ err = screen(stderr=True)
 out = screen()
 DEFAULTS = RunOptions()
 """Defaults of everything that is an option of a run in Python, too."""
-DEFAULT_PROTOCOL = "honest"
+DEFAULT_PROTOCOL, DEFAULT_DATA = "honest", ["ml-100k"]
 
 DATA, TRAINING, FOLDER, PRIVACY, OUTPUT = "Data and protocol", "Training", "Run folder", "Privacy", "Output"
+OWN = "Files of your own"
 """Groups of options in the help of a command that has many."""
 
 
@@ -46,15 +49,10 @@ def check_path(value: str | None) -> str | None:
     return value
 
 
-DataOption = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        metavar="NAME|PATH",
-        help="Name of a known data set, or path of a CSV or Parquet file.",
-        rich_help_panel=DATA,
-        autocompletion=completing.data_sets,
-    ),
+_data = partial(typer.Option, "--data", metavar="NAME|PATH", rich_help_panel=DATA, autocompletion=completing.data_sets)
+DataOption = Annotated[str, _data(help="Name of a known data set, or path of a CSV or Parquet file.")]
+DataListOption = Annotated[
+    list[str], _data(help="Name of a known data set, or path of a CSV or Parquet file; repeat it, or quote a '*.csv'.")
 ]
 DataDirOption = Annotated[
     str | None,
@@ -66,28 +64,18 @@ DataDirOption = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-UserColumn = Annotated[
-    str | None, typer.Option("--user-column", metavar="NAME", help="User column of an own file.", rich_help_panel=DATA)
-]
-ItemColumn = Annotated[
-    str | None, typer.Option("--item-column", metavar="NAME", help="Item column of an own file.", rich_help_panel=DATA)
-]
-RatingColumn = Annotated[
-    str | None, typer.Option("--rating-column", metavar="NAME", help="Its rating column.", rich_help_panel=DATA)
-]
-TimeColumn = Annotated[
-    str | None, typer.Option("--time-column", metavar="NAME", help="Its timestamp column.", rich_help_panel=DATA)
-]
 SeedOption = Annotated[
     int,
     typer.Option(
         "--seed", metavar="N", callback=check_seed, help="Seed of everything random.", rich_help_panel=TRAINING
     ),
 ]
-NameArgument = Annotated[
-    str,
+NamesArgument = Annotated[
+    list[str],
     typer.Argument(
-        metavar="NAME", help="Name of a known data set, or path of a file.", autocompletion=completing.data_sets
+        metavar="NAME",
+        help="Name of a known data set, or path of a file or several.",
+        autocompletion=completing.data_sets,
     ),
 ]
 MethodArgument = Annotated[
@@ -138,28 +126,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
-def own_columns(user: str | None, item: str | None, rating: str | None, time: str | None) -> dict[str, Any]:
-    """The columns that were named, as readers of files take them."""
-    named = {"user": user, "item": item, "rating": rating, "timestamp": time}
-    return {role: name for role, name in named.items() if name is not None}
-
-
 def read_data(
-    name: str, data_dir: str | None, columns: dict[str, Any] | None = None
+    name: str | list[str], data_dir: str | None, own: dict[str, Any] | None = None
 ) -> tuple[Interactions, dict[str, Any]]:
-    """A data set by name or file (with the names of its columns), and how to find it again."""
-    if not name:
+    """A data set by name, or files with the options of reading them, and how to find it again."""
+    names = [name] if isinstance(name, str) else name
+    if not all(names):
         raise ConfigError("--data is empty; give the name of a data set or the path of a file.")
-    if known_by_name(name) or not _is_file(name):
-        for role in columns or {}:
-            option = "time" if role == "timestamp" else role
+    for one in names:
+        if not known_by_name(one) and _is_file(one):
+            continue
+        if len(names) > 1:
+            raise ConfigError(f"--data names several files, and '{one}' is no file; give one data set, or files only.")
+        for option in (own or {}).keys() - {"items"}:
+            value = (own or {})[option]
             raise ConfigError(
-                f"--{option}-column names a column of a file of your own, and '{name}' is a data set by name; leave it out, or "
-                "give --data a path."
+                f"{flag(option, value).split()[0]} is for files of your own, and '{one}' is a data set by name; leave it "
+                "out, or give --data a path."
             )
-    data, source = load_any(name, data_dir, columns)
+    data, source = load_any(names, data_dir, own)
     for note in data.notes:
-        err.print(note, soft_wrap=True)
+        err.print(note, soft_wrap=True, highlight=False)
     return data, source
 
 

@@ -49,7 +49,8 @@ def take_config(context: Context, path: Path | None) -> Path | None:
         name = key.replace("-", "_")
         if name not in known:
             raise ConfigError(unknown(f"option in {path}", key, [*map(str, known), *TABLES, "run"]))
-        defaults[name] = _checked(known[name], value, key, path, context)
+        several = known[name].multiple and not isinstance(value, list | dict)
+        defaults[name] = _checked(known[name], [value] if several else value, key, path, context)
     context.default_map = defaults
     return path
 

@@ -9,18 +9,14 @@ import typer
 from fedrec.cli.common import (
     DataDirOption,
     FormatOption,
-    ItemColumn,
     JsonOption,
-    NameArgument,
-    RatingColumn,
-    TimeColumn,
-    UserColumn,
+    NamesArgument,
     err,
     out,
-    own_columns,
     print_json,
     read_data,
 )
+from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.tables import plain_table, put
 from fedrec.data import catalogue, filter_interactions, stats
 
@@ -42,35 +38,33 @@ def list_sets(as_json: JsonOption = False, form: FormatOption = "text") -> None:
 
 
 @app.command()
+@reads_own_files
 def get(
-    name: NameArgument,
+    names: NamesArgument,
     data_dir: DataDirOption = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
+    own: dict[str, Any] = NOTHING,
 ) -> None:
     """Find or download a data set and say what is in it."""
-    data, _ = read_data(name, data_dir, own_columns(user_column, item_column, rating_column, time_column))
-    err.print(f"{name}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", soft_wrap=True)
+    data, _ = read_data(names, data_dir, own)
+    err.print(
+        f"{', '.join(names)}: {data.n_users:,} users, {data.n_items:,} items, {len(data):,} rows.", soft_wrap=True
+    )
     if data.terms:
         err.print(f"Terms: {data.terms}", soft_wrap=True)
 
 
 @app.command("stats")
+@reads_own_files
 def show_stats(
-    name: NameArgument,
+    names: NamesArgument,
     data_dir: DataDirOption = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
+    own: dict[str, Any] = NOTHING,
     min_interactions: int = typer.Option(10, min=1, help="Users with fewer rows are dropped in the filtered counts."),
     as_json: JsonOption = False,
     form: FormatOption = "text",
 ) -> None:
     """Count users, items and rows, raw and after the papers' filter."""
-    data, _ = read_data(name, data_dir, own_columns(user_column, item_column, rating_column, time_column))
+    data, _ = read_data(names, data_dir, own)
     kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
     found: dict[str, Any] = {
         "data": data.name,

@@ -59,4 +59,4 @@ def quickstart(
 
 def _show_list(run: Run) -> None:
     user = run.split.data.user_ids[0]
-    out.print(ranking(run.recommend(user, 10), f"{run.method.name} recommends to user {user} (honest)"))
+    out.print(ranking(run.recommend(user, 10), f"{run.method.name} recommends to user {user} (honest)", run.title))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
@@ -112,10 +112,22 @@ def method_table(shown: ResultTable) -> Table:
     return plain_table(shown.columns, shown.rows, title=shown.title)
 
 
-def ranking(found: Sequence[tuple[str | int, float]], title: str) -> Table:
-    """Recommended items, best first."""
+Titles = Callable[[str | int], str | None]
+"""Gives the title of an item by its id, if it has one."""
+
+
+def no_titles(item: str | int) -> None:
+    """Where nothing is known of items."""
+
+
+def ranking(found: Sequence[tuple[str | int, float]], title: str, titles: Titles = no_titles) -> Table:
+    """Recommended items, best first; with their titles where there are any."""
     rows = [[str(item), str(rank), f"{score:.4f}"] for rank, (item, score) in enumerate(found, 1)]
-    return plain_table(["item", "rank", "score"], rows, title=title)
+    known = [titles(item) for item, _ in found]
+    if not any(known):
+        return plain_table(["item", "rank", "score"], rows, title=title)
+    rows = [[row[0], name or "", *row[1:]] for row, name in zip(rows, known, strict=True)]
+    return plain_table(["item", "title", "rank", "score"], rows, texts=2, title=title)
 
 
 def _metrics(result: Result) -> tuple[Metric, ...]:

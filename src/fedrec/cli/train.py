@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from fedrec.api import train
 from fedrec.cli import completing
 from fedrec.cli.common import (
     DATA,
+    DEFAULT_DATA,
     DEFAULT_PROTOCOL,
     DEFAULTS,
     FOLDER,
@@ -19,26 +20,22 @@ from fedrec.cli.common import (
     PRIVACY,
     TRAINING,
     DataDirOption,
-    DataOption,
+    DataListOption,
     DeviceOption,
     FormatOption,
-    ItemColumn,
     JsonOption,
     MethodArgument,
-    RatingColumn,
     SeedOption,
-    TimeColumn,
-    UserColumn,
     check_path,
     choice,
     err,
-    own_columns,
     parse_settings,
     print_json,
     read_data,
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigWriter, config_text, from_file, table_of, take_config
+from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.privacy import (
     Central,
     Delta,
@@ -73,15 +70,13 @@ _folder = partial(typer.Option, rich_help_panel=FOLDER)
 _privacy = partial(typer.Option, rich_help_panel=PRIVACY)
 
 
+@reads_own_files
 def train_command(
     context: typer.Context,
     method: MethodArgument,
-    data: DataOption = "ml-100k",
+    data: DataListOption = DEFAULT_DATA,
     data_dir: DataDirOption = None,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
+    own: dict[str, Any] = NOTHING,
     protocol: Annotated[
         str | None,
         _data(
@@ -204,9 +199,8 @@ def train_command(
     if merge is not None and said.get("merge", merge) != merge:
         raise ConfigError(f"--merge {merge} and --set merge={said['merge']} contradict each other; leave one out.")
     options = table_of(context, "settings") | ({} if merge is None else {"merge": merge}) | said
-    made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data)
-    columns = own_columns(user_column, item_column, rating_column, time_column)
-    interactions, source = read_data(data, data_dir, columns)
+    made = create(method, options, protocol=protocol or DEFAULT_PROTOCOL, data=data[0])
+    interactions, source = read_data(data, data_dir, own)
     if split_file is not None:
         split = given_split(interactions, split_file, chosen, run_options.seed)
         tell_filtered(split, quiet)
@@ -223,7 +217,8 @@ def train_command(
         err.print(f"{words}, which lowers what is reported.", style="yellow", soft_wrap=True)
     listeners = []
     if run_options.out is not None:
-        known = {"settings": made.describe_config(), "protocol_set": choices, "merge": None}
+        known: dict[str, Any] = {"settings": made.describe_config(), "protocol_set": choices, "merge": None}
+        known |= {"data": data[0]} if len(data) == 1 else {}
         listeners = [ConfigWriter(run_options.out, lambda count: config_text(context, known | {"rounds": count}))]
     run = train(made, split, run_options, source=source, listeners=listeners)
     if as_json or form == "json":

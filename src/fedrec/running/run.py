@@ -74,6 +74,10 @@ class Run:
         best = found.topk(min(k, max(1, data.n_items - 1))).indices.tolist()
         return [(data.item_ids[i], float(found[i])) for i in best if i != number]
 
+    def title(self, item: str | int) -> str | None:
+        """The title of an item by its original id, where the data came with titles."""
+        return self.split.data.title(item)
+
     def explain(self, user: str | int, *items: str | int, most: int = MOST) -> list[Explanation]:
         """What a user's past has to do with the scores of ``items`` (original ids), for methods that say they ``explains``.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedrec.compute.device import resolve_device
 from fedrec.data.interactions import Ids
+from fedrec.data.item_table import ItemTable
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.federation.recommender import Recommender
@@ -24,7 +25,19 @@ from fedrec.running.files import checksum, read_object, read_tensors, reason
 from fedrec.running.history import RoundLine
 from fedrec.running.per_client import unpack
 from fedrec.running.run import Run
-from fedrec.running.saving import CLIENTS, FILES, ITEMS, MANIFEST, METRICS, RESULT, SERVER, SPLIT, USERS, WITHOUT_MODEL
+from fedrec.running.saving import (
+    CLIENTS,
+    FILES,
+    ITEMS,
+    MANIFEST,
+    METRICS,
+    RESULT,
+    SERVER,
+    SPLIT,
+    TITLES,
+    USERS,
+    WITHOUT_MODEL,
+)
 
 ROUNDS = "metrics.jsonl"
 _ROUND = TypeAdapter(RoundLine)
@@ -101,7 +114,22 @@ def _read_split(folder: Path, result: Result) -> Split:
         split = unpack_split(arrays, users, items, protocol, seed=seed, name=result.data, digest=result.split_hash)
     except NoSplitError as error:
         raise FedrecError(f"{folder / SPLIT} is not the split of this run ({error}); train again.") from None
-    return replace(split, filtered=result.filtered)
+    return replace(split, filtered=result.filtered, data=replace(split.data, about=_read_titles(folder)))
+
+
+def _read_titles(folder: Path) -> ItemTable | None:
+    if TITLES not in _known(folder):
+        return None
+    _check(folder, (TITLES,))
+    return unpack_items(read_object(folder / TITLES), str(folder / TITLES))
+
+
+def unpack_items(content: dict[str, Any], source: str) -> ItemTable:
+    """What :func:`fedrec.running.saving.pack_items` made plain."""
+    titles, columns, values = content.get("titles"), content.get("columns"), content.get("values")
+    if not isinstance(titles, dict) or not isinstance(columns, list) or not isinstance(values, dict):
+        raise FedrecError(f"{source} is no table of items; train again.")
+    return ItemTable(titles, tuple(columns), {key: tuple(row) for key, row in values.items()}, source)
 
 
 def _read_metrics(folder: Path, split: Split) -> dict[str, Evaluation]:

@@ -1,0 +1,102 @@
+"""Files of one's own are read alike by every command, and refusals name the flag that helps."""
+
+import json
+
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from command_line import refused, run
+
+ROWS = [
+    (u, f"p{(u * 7 + k * 3) % 150}", f"2024-{1 + k % 12:02d}-{1 + u % 28:02d}T10:00:00")
+    for u in range(30)
+    for k in range(12)
+]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A CSV of ISO dates, one without a header, one Parquet file, a table of items; the same rows in all."""
+    lines = "".join(f"{u},{i},{t}\n" for u, i, t in ROWS)
+    (tmp_path / "dated.csv").write_text("user_id,item_id,date\n" + lines)
+    (tmp_path / "bare.csv").write_text(lines)
+    pq.write_table(pacsv.read_csv(tmp_path / "dated.csv"), tmp_path / "table.parquet")
+    (tmp_path / "items.csv").write_text("sku,name\n" + "".join(f"p{k},Product {k}\n" for k in range(150)))
+    return tmp_path
+
+
+def stats(capsys, *words):
+    code, out, err = run(capsys, "data", "stats", *words, "--json")
+    assert code == 0, err
+    return json.loads(out)["raw"], err
+
+
+def test_the_same_rows_are_the_same_data_whatever_the_file(capsys, shop):
+    found = {name: stats(capsys, shop / name) for name in ("dated.csv", "bare.csv", "table.parquet")}
+    assert len({json.dumps(one) for one, _ in found.values()}) == 1
+    assert found["dated.csv"][0]["has_timestamps"]
+    assert "user 'user_id', item 'item_id', time 'date'" in found["dated.csv"][1]
+    assert "no header" in found["bare.csv"][1]
+
+
+@pytest.mark.parametrize("name", ["dated.csv", "bare.csv", "table.parquet"])
+def test_train_and_recommend(capsys, shop, name):
+    data = ("--data", shop / name, "--items", shop / "items.csv", "--out", shop / "run")
+    code, _, err = run(capsys, "train", "popularity", *data, "--quiet")
+    assert code == 0, err
+    (shop / name).unlink()
+    (shop / "items.csv").unlink()
+    code, out, err = run(capsys, "recommend", shop / "run", "--user", "3", "-k", "2")
+    assert code == 0, err
+    assert "Product " in out
+    found = json.loads(run(capsys, "recommend", shop / "run", "--user", "3", "-k", "2", "--json")[1])["items"]
+    assert found[0]["title"] == f"Product {found[0]['item'][1:]}"
+
+
+def test_a_configuration_written_beside_a_run_repeats_how_files_were_read(capsys, shop):
+    words = ("--data", shop / "dated.csv", "--data", shop / "dated.csv", "--where", "item_id!=p3", "--min-count", "2")
+    assert (
+        run(capsys, "train", "popularity", *words, "--out", shop / "run", "--quiet", "--items", shop / "items.csv")[0]
+        == 0
+    )
+    code, _, err = run(capsys, "train", "--config", shop / "run" / "config.toml", "--out", shop / "again", "--quiet")
+    assert code == 0, err
+    first, again = (json.loads((shop / name / "result.json").read_text()) for name in ("run", "again"))
+    assert first["split_hash"] == again["split_hash"]
+    assert first["source"] == again["source"]
+
+
+def test_audit_and_several_files(capsys, shop):
+    audit = ("audit", "--protocol", "honest", "--rounds", "1", "--json", "--data")
+    code, out, err = run(capsys, *audit, shop / "dat*.csv")
+    assert code == 0, err
+    assert json.loads(out)["protocols"]["honest"]["filtered"]["given"]["rows"] == len(ROWS)
+    both = stats(capsys, shop / "dated.csv", shop / "dated.csv")[0]
+    assert both["rows"] == 2 * len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "hint"),
+    [
+        (
+            "a,b\nx,y\n",
+            (),
+            "name it (--user-column NAME), or say that the first line is a row, if it is one (--no-header)",
+        ),
+        ("user,item\n,y\n", (), "leave such rows out (--drop-empty)."),
+        ("user,item,date\n1,2,soon\n", (), "read no such column (--time-column none)."),
+        ("user,item,score\n1,2,good\n", (), "read no such column (--rating-column none)."),
+        ("user,item\n1,2\n", ("--min-rating", "3"), "name their column (--rating-column NAME)."),
+        ("user^item\n1^2\n", (), "say what parts them, if there are two (--delimiter ^)."),
+    ],
+)
+def test_refusals_name_the_flag(capsys, tmp_path, content, words, hint):
+    path = tmp_path / "mine.csv"
+    path.write_text(content)
+    assert hint in refused(capsys, "data", "stats", path, *words)
+
+
+def test_options_of_files_are_not_for_data_sets_by_name(capsys, shop):
+    assert "--where is for files of your own" in refused(capsys, "data", "stats", "demo", "--where", "a=b")
+    assert "'demo' is no file" in refused(capsys, "data", "stats", "demo", str(shop / "dated.csv"))
