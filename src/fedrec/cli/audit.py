@@ -61,10 +61,7 @@ def audit_command(
 ) -> None:
     """Does a protocol give its test items away to a scorer that learns nothing? Or do uploads give away who has what?"""
     if uploads:
-        columns = own_columns(user_column, item_column, rating_column, time_column)
-        what_uploads_tell(
-            uploads, read_data(data, data_dir, columns)[0], epsilon, users, seed, "json" if as_json else form
-        )
+        what_uploads_tell(uploads, read_data(data, data_dir, own)[0], epsilon, users, seed, "json" if as_json else form)
         return
     try:
         numbers = sorted({int(word) for word in rounds.split(",")})
