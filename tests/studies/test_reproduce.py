@@ -231,6 +231,14 @@ def test_rounds_may_be_changed_but_rows_with_few_keep_them(small, done):
         reproduce(small, out=out, data=["ml100k"])
 
 
+def test_rows_may_be_chosen(small, done):
+    out, whole = done
+    found = reproduce(small, out=out, rows=["Popular"], run=False, **QUIET)
+    assert found.rows == [row for row in whole.rows if row.label == "Popular"] != []
+    with pytest.raises(ConfigError, match="unknown row of small 'Populer'; did you mean 'Popular'"):
+        reproduce(small, out=out, rows=["Populer"], run=False)
+
+
 def test_the_best_settings_are_chosen_on_validation(small, tmp_path):
     choosing = small.rows[1].model_copy(update={"sweep": {}, "choose": {"lr": (1e-9, 0.05)}})
     choice = small.model_copy(update={"rows": (choosing,)})

@@ -67,6 +67,9 @@ def reproduce_command(
     protocol: Annotated[
         list[str] | None, typer.Option(help="Protocol, or both (all of the study); repeat it. Default: both.")
     ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Row of the table, by its label; repeat it. Default: all.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per row, with seeds 0, 1, ...", min=1)] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's, for a quick look.", min=0)] = None,
     device: DeviceOption = "auto",
@@ -96,6 +99,7 @@ def reproduce_command(
         data_dir=data_dir,
         progress=not quiet,
         run=not no_run,
+        rows=row or (),
     )
     show(result, out_folder, "json" if as_json else form)
 
@@ -164,5 +168,5 @@ def _list(form: Form) -> None:
     ]
     put(plain_table(["study", "what", "data sets", "protocols", "rows", "cells"], rows, texts=4), form)
     (out if form == "text" else err).print(
-        "Run one with: fedrec reproduce NAME, or a part of it with --data and --protocol."
+        "Run one with: fedrec reproduce NAME, or a part of it with --data, --protocol and --row."
     )

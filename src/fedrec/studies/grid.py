@@ -42,6 +42,8 @@ class Wanted:
     seeds: tuple[int, ...]
     rounds: int | None = None
     """Instead of those of the study; rows that have fewer keep theirs."""
+    rows: tuple[str, ...] = ()
+    """Labels of rows; empty: all."""
 
 
 def grid_of(
@@ -57,14 +59,15 @@ def grid_of(
     for data in wanted.data:
         for protocol in wanted.protocols:
             for row in study.rows:
-                if _wanted(row, data, protocol, study):
+                if _wanted(row, data, protocol, wanted):
                     rows += _rows(study, row, data, protocol, wanted, splits, cells)
     return rows
 
 
-def _wanted(row: Row, data: str, protocol: str, study: Study) -> bool:
-    """Whether a row has this data set and protocol; those the study does not know are for rows without a choice."""
-    return data in (row.data or (data,)) and protocol in (row.protocols or (protocol,))
+def _wanted(row: Row, data: str, protocol: str, wanted: Wanted) -> bool:
+    """Whether a row is asked for and has this data set and protocol; those the study does not know are for rows without a choice."""
+    asked = not wanted.rows or row.label in wanted.rows
+    return asked and data in (row.data or (data,)) and protocol in (row.protocols or (protocol,))
 
 
 def _rows(

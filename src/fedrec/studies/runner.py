@@ -41,18 +41,19 @@ def reproduce(
     data_dir: str | None = None,
     progress: bool = True,
     run: bool = True,
+    rows: Sequence[str] = (),
 ) -> StudyResult:
     """Run a study (by name, file or as an object) and return its table; finished cells are never run again.
 
-    ``data``, ``protocols``, ``seeds`` and ``rounds`` are those of the study unless given. Without ``run`` nothing is
-    trained: the result says what is there.
+    ``data``, ``protocols``, ``seeds``, ``rounds`` and ``rows`` (by their labels) are those of the study unless given. Without
+    ``run`` nothing is trained: the result says what is there.
     """
     known = study if isinstance(study, Study) else find(study)
-    wanted = wanted_part(known, data, protocols, seeds, rounds)
+    wanted = wanted_part(known, data, protocols, seeds, rounds, rows)
     where = Where(device, jobs, threads, data_dir)
     folder = Path(out) / known.name
-    rows, failures, whole = run_grid(known, wanted, where, Path(out), progress=progress, run=run)
-    result = collect(known, wanted, rows, failures, folder)
+    grid, failures, whole = run_grid(known, wanted, where, Path(out), progress=progress, run=run)
+    result = collect(known, wanted, grid, failures, folder)
     write(result, folder)
     if not whole:
         raise KeyboardInterrupt
@@ -60,7 +61,12 @@ def reproduce(
 
 
 def wanted_part(
-    study: Study, data: Sequence[str], protocols: Sequence[str], seeds: int | None, rounds: int | None
+    study: Study,
+    data: Sequence[str],
+    protocols: Sequence[str],
+    seeds: int | None,
+    rounds: int | None,
+    rows: Sequence[str] = (),
 ) -> Wanted:
     """The part of a study that is asked for, checked."""
     if seeds is not None and seeds < 1:
@@ -72,11 +78,15 @@ def wanted_part(
     for name in data:
         if not known_by_name(name) and not is_file(name):
             raise ConfigError(unknown("data set", name, catalogue))
+    for label in rows:
+        if label not in (labels := [row.label for row in study.rows]):
+            raise ConfigError(unknown(f"row of {study.name}", label, labels))
     return Wanted(
         tuple(dict.fromkeys(data)) or study.data,
         tuple(dict.fromkeys(protocols)) or study.protocols,
         tuple(range(study.seeds if seeds is None else seeds)),
         rounds,
+        tuple(rows),
     )
 
 
