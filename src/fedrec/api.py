@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrec import distributed
 from fedrec.federation.recommender import Recommender
 from fedrec.methods import create, find, rebuild
 from fedrec.protocol import HONEST, Split
@@ -29,14 +30,21 @@ def train(
 
     A method given by its name has the settings tuned for the split's protocol and data. ``changes`` are fields of
     ``RunOptions``, such as ``rounds=50`` or ``out="runs/mine"``, and win over ``options``; ``source`` says
-    where the data is from; ``listeners`` are told of every round.
+    where the data is from; ``listeners`` are told of every round. Under ``torchrun`` every process calls this alike; they
+    share the clients, and the first one speaks and writes for all.
     """
     if isinstance(method, str):
         # A preset with choices changed has a star after its name; what was tuned for the preset is nearest.
         # With nothing held out nothing could be tuned: what the default protocol found good is taken.
         protocol = HONEST.name if split.protocol.holdout == "nothing" else split.protocol.name.rstrip("*")
         method = create(method, protocol=protocol, data=split.data.name)
-    return training.train(method, split, options, source=source, listeners=listeners, **changes)
+    chosen = (options or RunOptions()).changed(**changes)
+    peers = distributed.joined(chosen.device)
+    if peers is None:
+        return training.train(method, split, chosen, source=source, listeners=listeners)
+    with peers.ending(chosen.out):
+        own = chosen.changed(device=peers.device)
+        return training.train(method, split, own, source=source, listeners=listeners, peers=peers)
 
 
 def load_run(folder: str | Path, *, device: str = "cpu", method: type[Recommender] | str | None = None) -> Run:

@@ -8,6 +8,9 @@ from contextlib import suppress
 
 from fedrec.errors import FedrecError
 
+LAUNCHED = "WORLD_SIZE"
+"""Set in the environment by the launcher of several processes."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of ``fedrec``."""
@@ -52,12 +55,22 @@ def _run(words: list[str]) -> None:
         return
     from fedrec.cli.app import app  # with torch and all, which takes seconds
 
+    if LAUNCHED in os.environ:
+        from fedrec.cli.launched import one_speaks
+
+        one_speaks(words)
+
     app(words, standalone_mode=True)
 
 
 def _fail(sentence: str) -> None:
     from fedrec.screen import print_error
 
+    if LAUNCHED in os.environ:
+        from fedrec.distributed import says_it
+
+        if not says_it():
+            sys.exit(2)
     with suppress(OSError):
         print_error(sentence)
     sys.exit(2)

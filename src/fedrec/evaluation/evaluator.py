@@ -107,19 +107,22 @@ class Evaluator:
                 blocks = self._evaluate(known, clients.to(self.device), part)
                 for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
                     for name, value in block.items():
-                        values.setdefault(name, np.empty(n))[clients.numpy()] = value
+                        values.setdefault(name, np.full(n, np.nan))[clients.numpy()] = value
             ready += len(clients)
             progress(ready)
         return done
 
-    def top(self, scorer: Scorer, k: int = 10) -> Tensor:
-        """The ``k`` best new items of every client (training items left out), int64 [n, k], -1 is padding."""
-        lists = []
-        for clients in self.chunks():
+    def top(self, scorer: Scorer, k: int = 10, order: Tensor | None = None) -> Tensor:
+        """The ``k`` best new items of every client (training items left out), int64 [n, k], -1 is padding.
+
+        With ``order``, of the clients in it, which are scored in that order; the rows of all others are padding.
+        """
+        lists = torch.full((self.split.data.n_users, k), -1, dtype=torch.int64)
+        for clients in self.chunks(order):
             scores = self._scores(scorer, clients)
             masked = self._mask(scores, clients.to(self.device), "validation")
-            lists.append(top_items(scores, masked, k, clients).cpu())
-        return torch.cat(lists)
+            lists[clients] = top_items(scores, masked, k, clients).cpu()
+        return lists
 
     def _scores(self, scorer: Scorer, clients: Tensor) -> Tensor:
         scores = scorer(clients)

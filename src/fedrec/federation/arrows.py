@@ -21,6 +21,7 @@ from fedrec.federation.config import PartialConfig
 from fedrec.federation.ledger import Ledger
 from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, Upload
+from fedrec.federation.peers import Peers
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
@@ -37,6 +38,10 @@ class Gathering(ABC):
     @abstractmethod
     def add(self, upload: Upload) -> None:
         """Take in a cohort's upload."""
+
+    @abstractmethod
+    def exchange(self, peers: Peers) -> None:
+        """Take in what the other processes of a simulation gathered, each of them alike."""
 
     @abstractmethod
     def step(self, server: State, round: int) -> State:

@@ -66,6 +66,8 @@ class Clients:
             check_noise(method, setup.privacy.settings)
             setup.privacy.meet(method, task)
             setup.privacy.prepare(task.n_clients)
+        self.seals = True
+        """Whether sums get their noise here; else whoever brings together what several processes added up sees to it."""
         self.ledger = Ledger(task.n_clients)
         self.sampler = Sampler(view, self.device)
         self.cohort_samples = cohort_samples or SAMPLES[self.device.type]
@@ -111,9 +113,14 @@ class Clients:
                 weights = task.counts[clients].to(self.device, torch.float32)
                 weights = weights if self.privacy is None else self.privacy.weights(weights)
                 gathering.add(Upload(clients, weights, parts))
+        if self.seals:
+            self.seal(gathering, number)
+        return losses
+
+    def seal(self, gathering: Gathering, number: int) -> None:
+        """Add the noise of a privacy stage to sums, once in a place."""
         if self.privacy is not None and gathering.total is not None:
             self.privacy.seal(gathering.total, number)
-        return losses
 
     def _cohorts(self, chosen: Tensor, downlink: Downlink) -> list[Tensor]:
         sizes = self.task.counts * (1 + self.method.negatives)

@@ -10,7 +10,9 @@ from abc import abstractmethod
 
 from fedrec.data.training import TrainingView
 from fedrec.federation.arrows import Arrows, Gathering
+from fedrec.federation.exchange import added, gathered
 from fedrec.federation.payload import State, Upload
+from fedrec.federation.peers import Peers
 from fedrec.federation.simulation import Simulation
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
@@ -77,6 +79,10 @@ class Sums(Gathering):
         if upload.parts:
             self.method.contribute(self.task, upload, self.total)
 
+    def exchange(self, peers: Peers) -> None:
+        """Add the other processes' sums."""
+        self.total = added(peers, self.total, self.task.device)
+
     def step(self, server: State, round: int) -> State:
         """The method's step on the sums."""
         return self.method.step(self.task, server, self.total, round)
@@ -93,6 +99,10 @@ class Uploads(Gathering):
         """Keep a cohort's upload."""
         if upload.parts:
             self.uploads.append(upload)
+
+    def exchange(self, peers: Peers) -> None:
+        """Append the other processes' uploads."""
+        self.uploads = gathered(peers, self.uploads, self.task.device)
 
     def step(self, server: State, round: int) -> State:
         """The method's step on the uploads."""

@@ -212,6 +212,9 @@ class Result(Identity):
     peak_memory_mb: float
     device: str
     threads: int
+    """Of each process."""
+    processes: int = 1
+    """That shared the clients among them."""
     versions: dict[str, str]
     views: dict[str, ViewMetrics] = {}
     """Other ways to score that the method reports."""

@@ -1,4 +1,4 @@
-"""One federation on one machine: both halves in one process, rounds with bytes and time counted."""
+"""One simulated federation: both halves in one process, or in several that deal the clients out; bytes and time are counted."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fedrec.federation.clients import Clients, mean_loss, timed
 from fedrec.federation.mixture import Mixture, describe_shares
 from fedrec.federation.payload import State
 from fedrec.federation.server import Server
+from fedrec.federation.shares import Shares
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup
 
@@ -34,10 +35,21 @@ class Simulation:
         counts = torch.from_numpy(view.positives.counts)
         noised = isinstance(setup.privacy, CentralStage)
         self.task = Task(view.n_clients, view.n_items, counts, setup.seed, self.device, noised)
-        self.clients = Clients(method, view, self.task, setup, cohort_samples=cohort_samples)
+        self.shares = setup.shares or Shares(counts)
+        share = None if self.shares.alone else self.shares.own
+        self.clients = Clients(method, view, self.task, setup, share=share, cohort_samples=cohort_samples)
+        self._one_secret()
         self.store, self.ledger, self.sampler = self.clients.store, self.clients.ledger, self.clients.sampler
-        self.private_bytes = self.clients.private_bytes
+        self.private_bytes = int(self.shares.sums(self.clients.private_bytes)[0])
+        self.most_uploads = 0
         self.half = Server(method, self.task)
+
+    def _one_secret(self) -> None:
+        """All processes make noise from the secrets of the first one, so that each knows any client's, and that of a sum."""
+        stage, peers = self.clients.privacy, self.shares.peers
+        self.clients.seals = self.shares.alone
+        if stage is not None and not self.shares.alone:
+            stage.load_state({name: peers.gather(value)[0] for name, value in stage.state().items()})
 
     @property
     def server(self) -> State:
@@ -62,12 +74,23 @@ class Simulation:
         report = RoundReport()
         with timed(report, "aggregation", self.device):
             gathering = self.method.gather(self.task)
-            chosen = self.half.participants(number)
+            chosen = self.shares.here(self.half.participants(number))
         losses = self.clients.train(chosen, number, self.half, gathering, report)
         with timed(report, "aggregation", self.device):
+            if not self.shares.alone:
+                gathering.exchange(self.shares.peers)
+                self.clients.seal(gathering, number)
             self.half.step(gathering, number)
-        report.loss = mean_loss(self.method, losses, reported)
+        self._share(report)
+        report.loss = mean_loss(self.method, self.shares.losses(losses), reported)
         return report
+
+    def _share(self, report: RoundReport) -> None:
+        """Count what the other processes' clients did, too; time is this process's own."""
+        own = int(self.ledger.uploads.max()) if self.task.n_clients else 0
+        self.most_uploads = int(self.shares.most(own))
+        costs = self.shares.sums(report.clients, report.bytes_up, report.bytes_down)
+        report.clients, report.bytes_up, report.bytes_down = map(int, costs)
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -81,6 +104,7 @@ class Simulation:
 
     def scores(self, clients: Tensor, view: str | None = None, later: Tensor | None = None) -> Tensor:
         """Scores [c, m] of any clients with the current state, and with the items ``later`` [c, k] that came after."""
+        self.shares.require(clients)
         return self.clients.scores(clients, self.half, view, later)
 
     @torch.no_grad()
@@ -104,22 +128,18 @@ class Simulation:
 
     def diagnostics(self) -> dict[str, Any]:
         """What the method has to say, and where clients merge, how much of their tables is the server's."""
-        found = self.method.diagnostics(self.task, self.server, self.ledger)
+        found = self.method.diagnostics(self.task, self.server, self.shares.ledger(self.ledger))
         if not self.method.merges:
             return found
-        return found | {"server_share": describe_shares(mixture for _, mixture in self.mixtures(self.clients.order))}
+        mixtures = (mixture for _, mixture in self.mixtures(self.clients.order))
+        return found | {"server_share": describe_shares(mixtures, self.shares.peers)}
 
     def client_groups(self) -> dict[str, Tensor]:
         """Named groups of clients whose results are reported apart."""
         return self.method.client_groups(self.task)
 
-    @property
-    def most_uploads(self) -> int:
-        """Uploads of the client that sent most so far."""
-        return int(self.ledger.uploads.max()) if self.task.n_clients else 0
-
     def state(self) -> dict[str, Tensor]:
-        """Everything a later round depends on, by name."""
+        """Everything a later round depends on, by name; of the clients that live in this process."""
         return {f"server.{name}": value for name, value in self.server.items()} | self.clients.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -127,3 +147,4 @@ class Simulation:
         prefix = "server."
         self.half.load_state({key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)})
         self.clients.load_state(state)
+        self.most_uploads = int(self.ledger.uploads.max()) if self.task.n_clients else 0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedrec.federation.mixture import Mixture
+from fedrec.federation.shares import Shares
 from fedrec.federation.stages import Stage
 
 
@@ -23,6 +24,8 @@ class Setup:
     privacy: Stage | None = None
     store_folder: Path | None = None
     """Keep the clients' state in memory-mapped files there instead of in memory."""
+    shares: Shares | None = None
+    """Which clients live in this process, where several run one simulation."""
 
 
 @dataclass

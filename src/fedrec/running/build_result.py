@@ -45,7 +45,7 @@ def build_result(
     split, trainer, history, final = state.split, state.trainer, state.history, state.selection.final
     protocol = split.protocol
     work = work_of(history)
-    top = state.selection.evaluator.top(trainer.scores, 10)
+    top = state.selection.top(10)
     result = Result(
         **dict(state.claim.identity),
         label=method.label,
@@ -67,9 +67,10 @@ def build_result(
         clients_per_second=history.trained_clients / work if work else None,
         bytes=bytes_of(history),
         private_state_mb=trainer.private_bytes / 1e6,
-        peak_memory_mb=peak_mb(device),
+        peak_memory_mb=state.shares.most(peak_mb(device)),
         device=str(device),
         threads=torch.get_num_threads(),
+        processes=state.shares.peers.size,
         versions=versions,
         views={
             view: ViewMetrics(test=_metrics(best.results[f"test@{view}"]), final=_metrics(final[f"test@{view}"]))

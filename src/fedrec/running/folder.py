@@ -62,13 +62,17 @@ def known_claim(folder: Path) -> Claim | None:
 
 
 def go_on(state: RunState, folder: Path, rounds: int) -> None:
-    """Continue from the newest whole checkpoint, if there is one, and note how many rounds are wanted now."""
+    """Continue from the newest whole checkpoint, if there is one, and note how many rounds are wanted now.
+
+    Of processes that share the clients each reads its part.
+    """
     found = checkpoint.newest(folder / CHECKPOINTS)
     if found is not None:
         state.restore(checkpoint.load(found), folder)
     if (done := state.history.rounds) > rounds:
         raise ConfigError(f"{folder} has already finished {done} rounds; resume it with {done} rounds or more.")
-    write_claim(folder, state.claim)
+    if state.shares.first:
+        write_claim(folder, state.claim)
 
 
 def tidy(folder: Path, keep_checkpoints: bool) -> None:

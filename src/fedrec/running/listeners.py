@@ -105,13 +105,15 @@ class Saved(Protocol):
 class CheckpointWriter(Listener):
     """Writes checkpoints into the run folder."""
 
-    def __init__(self, state: Saved, folder: Path) -> None:
-        """``state`` is what a checkpoint holds."""
+    def __init__(self, state: Saved, folder: Path | None) -> None:
+        """``state`` is what a checkpoint holds; a process without the ``folder`` adds its share to what the first one writes."""
         self.state, self.folder = state, folder
 
     def checkpoint(self, done: int) -> None:
         """Write one."""
-        checkpoint.save(self.folder / "checkpoints", done, self.state.checkpoint())
+        found = self.state.checkpoint()
+        if self.folder is not None:
+            checkpoint.save(self.folder / "checkpoints", done, found)
 
 
 def _scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -68,11 +68,17 @@ class Loop:
     """Runs a trainer to the end."""
 
     def __init__(
-        self, state: Going, options: RunOptions, rounds: int, title: str, listeners: Sequence[Listener]
+        self,
+        state: Going,
+        options: RunOptions,
+        rounds: int,
+        title: str,
+        listeners: Sequence[Listener],
+        agreed: Callable[[bool], bool] = bool,
     ) -> None:
-        """Without a run folder (``options.out``) there are no checkpoints."""
+        """Without a run folder (``options.out``) there are no checkpoints; processes that run together end together (``agreed``)."""
         self.state, self.options, self.rounds, self.title = state, options, rounds, title
-        self.listeners = listeners
+        self.listeners, self.agreed = listeners, agreed
 
     def run(self) -> None:
         """Train until the last round, or until the user interrupts."""
@@ -85,12 +91,12 @@ class Loop:
                 line = self._round()
                 for listener in self.listeners:
                     listener.round(line)
-                last = history.rounds == self.rounds
-                due = options.keep_checkpoints if last else stop or self._every(options.checkpoint_every)
+                last, ends = history.rounds == self.rounds, self.agreed(bool(stop))
+                due = options.keep_checkpoints if last else ends or self._every(options.checkpoint_every)
                 if options.out and due:
                     for listener in self.listeners:
                         listener.checkpoint(history.rounds)
-                if stop and not last:
+                if ends and not last:
                     how = (
                         f"resume it in {options.out}" if options.out else "give a run folder (out) to be able to resume"
                     )

@@ -89,6 +89,8 @@ class Run:
 
     def save(self, folder: str | Path) -> None:
         """Write result, per-client values and model to a folder; ``load_run`` reads it back."""
+        if self.result.processes > 1 and torch.distributed.is_available() and torch.distributed.is_initialized():
+            raise ConfigError("each process has a share of the model only; train into a run folder (out) instead.")
         save_values(Path(folder), self.per_client)
-        save_model(Path(folder), self.trainer, self.split)
+        save_model(Path(folder), self.trainer.state(), self.split)
         save_result(Path(folder), self.result)

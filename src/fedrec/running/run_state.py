@@ -9,6 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedrec.errors import FedrecError
+from fedrec.federation.shares import Shares
 from fedrec.federation.state_check import StateMismatchError, check_state
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
@@ -45,21 +46,25 @@ class RunState:
     split: Split
     history: History
     selection: Selection
+    shares: Shares
 
     @classmethod
-    def fresh(cls, claim: Claim, trainer: Trainer, split: Split, device: torch.device) -> RunState:
-        """Before the first round."""
-        return cls(claim, trainer, split, History(), Selection(trainer, split, device))
+    def fresh(
+        cls, claim: Claim, trainer: Trainer, split: Split, device: torch.device, shares: Shares | None = None
+    ) -> RunState:
+        """Before the first round; ``shares`` say which clients live in this process, by default all."""
+        shares = shares or Shares(torch.from_numpy(split.training.positives.counts))
+        return cls(claim, trainer, split, History(), Selection(trainer, split, device, shares), shares)
 
     def checkpoint(self) -> Checkpoint:
-        """The state after the finished rounds."""
-        tensors, best = {"state": self.trainer.state()}, None
+        """The state after the finished rounds; that of all clients in the first process."""
+        tensors, best = {"state": self.shares.whole(self.trainer.state())}, None
         if self.selection.best is not None:
             found = self.selection.best
             tensors["best_results"] = pack(found.results)
             best = _BestRecord(round=found.round, value=found.value)
             if found.state is not None:
-                tensors["best_state"] = found.state
+                tensors["best_state"] = self.shares.whole(found.state)
         record = _Record(claim=self.claim, history=self.history, best=best)
         return Checkpoint(tensors, record.model_dump(mode="json"))
 
@@ -73,14 +78,15 @@ class RunState:
                 raise ValueError("rounds are missing")
             check_same(record.claim, self.claim, folder)
             own = self.trainer.state()
-            check_state(own, saved.tensors["state"])
+            known = {
+                name: self.shares.part(saved.tensors[name]) for name in ("state", "best_state") if name in saved.tensors
+            }
+            check_state(own, known["state"])
             if record.best is not None:
                 results = unpack(saved.tensors["best_results"])
-                if "best_state" in saved.tensors:
-                    check_state(own, saved.tensors["best_state"])
-                self.selection.best = Best(
-                    record.best.round, record.best.value, results, saved.tensors.get("best_state")
-                )
+                if "best_state" in known:
+                    check_state(own, known["best_state"])
+                self.selection.best = Best(record.best.round, record.best.value, results, known.get("best_state"))
         except StateMismatchError as error:
             raise FedrecError(
                 f"the checkpoint in {folder} does not fit the method ({error}); choose another run folder."
@@ -89,5 +95,5 @@ class RunState:
             raise FedrecError(
                 f"the checkpoint in {folder} lacks what belongs there; choose another run folder."
             ) from None
-        self.trainer.load_state(saved.tensors["state"])
+        self.trainer.load_state(known["state"])
         vars(self.history).update(vars(record.history))

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedrec.data.interactions import Ids
 from fedrec.data.item_table import ItemTable
 from fedrec.evaluation.evaluator import Evaluation
 from fedrec.federation.result import Result
-from fedrec.federation.trainer import Trainer, is_private, is_secret, is_working
+from fedrec.federation.trainer import is_private, is_secret, is_working
 from fedrec.protocol.packed import pack_split
 from fedrec.protocol.split import Split
 from fedrec.running.files import FORMAT, checksum, write_json, write_tensors
@@ -40,10 +41,10 @@ def save_values(folder: Path, per_client: dict[str, Evaluation]) -> None:
     write_tensors(folder / METRICS, pack(per_client))
 
 
-def save_model(folder: Path, trainer: Trainer, split: Split) -> None:
-    """Write model and split."""
+def save_model(folder: Path, whole: dict[str, Tensor], split: Split) -> None:
+    """Write the model, a trainer's ``whole`` state, and the split."""
     (folder / MANIFEST).unlink(missing_ok=True)
-    state = {name: value for name, value in trainer.state().items() if not (is_secret(name) or is_working(name))}
+    state = {name: value for name, value in whole.items() if not (is_secret(name) or is_working(name))}
     write_tensors(folder / SERVER, {name: value for name, value in state.items() if not is_private(name)})
     write_tensors(folder / CLIENTS, {name: value for name, value in state.items() if is_private(name)})
     write_tensors(folder / SPLIT, {name: torch.tensor(value) for name, value in pack_split(split).items()})

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedrec.compute.memory import available
 from fedrec.errors import FedrecError
 from fedrec.evaluation.evaluator import Evaluation, Evaluator
+from fedrec.federation.shares import Shares
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.history import Means
@@ -31,9 +32,9 @@ class Best:
 class Selection:
     """Evaluates a trainer as the split's protocol says, and keeps the best round."""
 
-    def __init__(self, trainer: Trainer, split: Split, device: torch.device) -> None:
-        """Nothing is evaluated yet."""
-        self.trainer, self.split = trainer, split
+    def __init__(self, trainer: Trainer, split: Split, device: torch.device, shares: Shares) -> None:
+        """Nothing is evaluated yet; each process evaluates its clients, and all know the results."""
+        self.trainer, self.split, self.shares = trainer, split, shares
         self.evaluator = Evaluator(split, device, logits=trainer.logits)
         self.best: Best | None = None
         self.final: dict[str, Evaluation] = {}
@@ -42,7 +43,7 @@ class Selection:
         """Told of how many of all clients are evaluated, while they are."""
         # A copy of the state at the best round lets the run recommend from it; a very large one is not worth it.
         size = sum(tensor.numel() * tensor.element_size() for tensor in trainer.state().values())
-        self.keeps_state = size < available(device) // 8
+        self.keeps_state = shares.decided(shares.sums(size)[0] < available(device) // 8)
 
     def measure(self) -> None:
         """Evaluate the current state: both parts, and all views the method reports."""
@@ -56,15 +57,33 @@ class Selection:
                 scorer,
                 "validation",
                 "test",
-                order=self.trainer.client_order,
+                order=self.order,
                 progress=tell,
                 folded=scorer if later else None,
             )
             for part, value in found.items():
-                self.final[part if view is None else f"{part}@{view}"] = value
+                self.final[part if view is None else f"{part}@{view}"] = self._together(value)
+
+    @property
+    def order(self) -> Tensor | None:
+        """The clients this process evaluates, in the order in which that is fastest."""
+        return self.trainer.client_order if self.shares.alone else self.shares.own
+
+    def _together(self, own: Evaluation) -> Evaluation:
+        """With the values of the clients of other processes."""
+        kinds = (own.sampled, own.full)
+        shared = [
+            {name: self.shares.together(torch.from_numpy(v)).numpy() for name, v in kind.items()} for kind in kinds
+        ]
+        return Evaluation(*shared)
+
+    def top(self, k: int) -> Tensor:
+        """The ``k`` best new items of every client, int64 [n, k], -1 is padding."""
+        own = self.evaluator.top(self.trainer.scores, k, order=self.order)
+        return self.shares.together(own)
 
     def _tell(self, before: int, total: int, done: int) -> None:
-        self.tell(before + done, total)
+        self.tell(before + min(done * self.shares.peers.size, self.split.data.n_users), total)
 
     def evaluate(self, done: int) -> dict[str, Means]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""

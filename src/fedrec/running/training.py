@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from fedrec.errors import ConfigError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.central_privacy import CentralPrivacy, calibrated
 from fedrec.federation.clients import check_noise
+from fedrec.federation.peers import Alone, Peers
 from fedrec.federation.recommender import Recommender
+from fedrec.federation.shares import Shares
 from fedrec.federation.stages import Stage, stage_of
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import Setup, Trainer
@@ -39,38 +42,46 @@ def train(
     *,
     source: dict[str, Any] | None = None,
     listeners: Sequence[Listener] = (),
+    peers: Peers | None = None,
     **changes: Any,
 ) -> Run:
     """Train ``method`` on the training view of ``split`` and evaluate it under the split's protocol.
 
     ``changes`` are fields of ``RunOptions`` and win over ``options``; ``source`` says where the data is from;
-    ``listeners`` are told of every round after the built-in ones.
+    ``listeners`` are told of every round after the built-in ones. ``peers`` are the processes that share the clients; all
+    of them call this alike, and the first one speaks and writes for all.
     """
     chosen = (options or RunOptions()).changed(**changes)
     with cpu_threads(chosen.threads):
-        return _train(method, split, chosen, source, listeners)
+        return _train(method, split, chosen, source, listeners, peers or Alone())
 
 
 def _train(
-    method: Recommender, split: Split, options: RunOptions, source: dict[str, Any] | None, listeners: Sequence[Listener]
+    method: Recommender,
+    split: Split,
+    options: RunOptions,
+    source: dict[str, Any] | None,
+    listeners: Sequence[Listener],
+    peers: Peers,
 ) -> Run:
     device = resolve_device(options.device)
     if options.store == "disk" and device.type != "cpu":
         raise ConfigError("client state on disk works on the CPU only; use device cpu or store memory.")
     if options.out is None:
         options = _calibrated(method, split, options, device)
-        return _rounds(method, split, options, device, claim_of(method, split, options, source), listeners)
-    folder = options.out
-    with opened(folder, options.resume):
+        return _rounds(method, split, options, device, claim_of(method, split, options, source), listeners, peers)
+    folder, first = options.out, peers.rank == 0
+    with opened(folder, options.resume) if first else nullcontext():
+        peers.gather(torch.zeros(1))  # the others wait until the first one has the folder
         options = _calibrated(method, split, _with_rounds(options), device)
         claim = claim_of(method, split, options, source)
         if options.resume:
             check_claim(folder, claim)
-        else:
+        elif first:
             write_claim(folder, claim)
         if is_finished(folder) and not (folder / CHECKPOINTS).exists():
             return _finished(method, folder, claim, device)
-        return _rounds(method, split, options, device, claim, listeners)
+        return _rounds(method, split, options, device, claim, listeners, peers)
 
 
 def _calibrated(method: Recommender, split: Split, options: RunOptions, device: torch.device) -> RunOptions:
@@ -109,18 +120,22 @@ def _rounds(
     device: torch.device,
     claim: Claim,
     listeners: Sequence[Listener],
+    peers: Peers,
 ) -> Run:
     """Train to the last round, then save the model, and then say what came of it."""
-    start, folder, about = time.perf_counter(), options.out, versions()
+    start, folder, about = time.perf_counter(), options.out if peers.rank == 0 else None, versions()
+    shares = Shares(torch.from_numpy(split.training.positives.counts), peers)
     stage = stage_of(options.privacy, options.seed) if options.privacy is not None else None
-    setup = Setup(options.seed, device, stage, folder / STORE if folder and options.store == "disk" else None)
-    trainer = method.trainer(split.training, setup)
-    state = RunState.fresh(claim, trainer, split, device)
+    on_disk = options.out / STORE / str(peers.rank) if options.out and options.store == "disk" else None
+    trainer = method.trainer(split.training, Setup(options.seed, device, stage, on_disk, shares))
+    state = RunState.fresh(claim, trainer, split, device, shares)
     told = [*_built_in(options, state, _privacy_note(stage, trainer, state), _privacy_notes(method)), *listeners]
+    if not shares.first:
+        told = [CheckpointWriter(state, None)]
     title = f"{method.name} on {split.data.name} ({split.protocol.name})"
-    if folder is not None and options.resume:
-        go_on(state, folder, claim.rounds)
-    Loop(state, options, claim.rounds, title, told).run()
+    if options.out is not None and options.resume:
+        go_on(state, options.out, claim.rounds)
+    Loop(state, options, claim.rounds, title, told, agreed=lambda flag: shares.most(flag) > 0).run()
     best = state.selection.conclude(state.history.rounds)
     notes, done = _privacy_notes(method), state.history.rounds
     privacy = None if stage is None else stage.describe(trainer.most_uploads, notes, rounds=done)
@@ -128,8 +143,10 @@ def _rounds(
         trainer.load_state(best.state)
     if folder is not None:
         save_values(folder, best.results)
-        if options.keep_model:
-            save_model(folder, trainer, split)
+    if options.out is not None and options.keep_model:
+        whole = shares.whole(trainer.state())
+        if folder is not None:
+            save_model(folder, whole, split)
     result = build_result(method, state, best, privacy, device, about, time.perf_counter() - start)
     if folder is not None:
         save_result(folder, result, FILES if options.keep_model else WITHOUT_MODEL)

@@ -1,0 +1,122 @@
+"""Several processes, each with a share of the clients, give one process's numbers; any number goes on where others stopped."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from federation.peers_at_hand import together
+
+import fedrec
+from fedrec.errors import ConfigError
+from fedrec.federation.shares import Shares
+from fedrec.methods import create
+from fedrec.running.training import train
+
+QUIET = {"progress": False, "device": "cpu", "rounds": 2}
+CASES = {
+    "fedmf": {"dim": 4, "epochs": 2},
+    "fedmf participation": {"dim": 4, "epochs": 2, "participation": 0.05},
+    "fedem": {"dim": 4, "epochs": 2},
+    "fedem code": {"dim": 4, "epochs": 2, "variant": "code"},
+    "fedem mean": {"dim": 4, "epochs": 2, "agg": "mean"},
+    "fedncf": {"dim": 4, "epochs": 1},
+    "pfedrec": {"dim": 4},
+    "gpfedrec": {"dim": 16},
+    "fedrap": {"dim": 4, "epochs": 1},
+    "fedfast": {"dim": 4, "clusters": 2, "participation": 0.5},
+    "colr": {"dim": 4},
+    "fedcia": {"dim": 4, "variant": "gsp"},
+    "hetefedrec": {},
+    "fedgram": {},
+    "fedslist": {},
+    "ease": {},
+}
+
+
+def trained(case, split, **options):
+    return train(create(case.split()[0], CASES[case], protocol="none"), split, **(QUIET | options))
+
+
+def numbers(run):
+    """All metrics of a result, flat."""
+    plain = run.result.model_dump(mode="json")
+    found = {}
+
+    def walk(value, path):
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(inner, f"{path}/{name}")
+        elif isinstance(value, list):
+            for place, inner in enumerate(value):
+                walk(inner, f"{path}/{place}")
+        elif isinstance(value, float):
+            found[path] = value
+
+    kept = ("validation", "test", "final", "groups", "catalogue", "bytes", "views", "client_groups", "diagnostics")
+    walk({name: plain[name] for name in kept}, "")
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_give_the_numbers_of_one(small, case):
+    alone, (first, second) = trained(case, small), together(2, lambda peers: trained(case, small, peers=peers))
+    wanted = numbers(alone)
+    for run in (first, second):
+        assert run.result.processes == 2
+        assert numbers(run) == pytest.approx(wanted, rel=2e-3, abs=1e-3)
+        assert run.result.bytes == alone.result.bytes
+        assert run.result.private_state_mb == pytest.approx(alone.result.private_state_mb)
+    assert json.dumps(first.result.test.model_dump()) == json.dumps(second.result.test.model_dump())
+
+
+def test_a_diverging_client_ends_all_processes_with_the_same_sentence(small):
+    def run(peers):
+        with pytest.raises(fedrec.FedrecError, match="diverged in round") as found:
+            train(create("fedmf", dim=4, lr=1e30, optimizer="sgd"), small, peers=peers, **QUIET)
+        return str(found.value)
+
+    assert len(set(together(2, run))) == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3), (3, 2)])
+def test_any_number_of_processes_goes_on_from_the_checkpoint_of_any_other(small, tmp_path, before, after):
+    whole = trained("fedem", small, rounds=4)
+    options = {"out": tmp_path / "run", "checkpoint_every": 2, "keep_checkpoints": True}
+    together(before, lambda peers: trained("fedem", small, peers=peers, rounds=2, **options))
+    found = together(after, lambda peers: trained("fedem", small, peers=peers, rounds=4, resume=True, **options))
+    assert numbers(found[0]) == pytest.approx(numbers(whole), rel=2e-3, abs=1e-3)
+    saved = fedrec.load_run(tmp_path / "run")
+    assert saved.result.rounds == 4
+    every = torch.arange(small.data.n_users)
+    assert torch.allclose(saved.trainer.scores(every), whole.trainer.scores(every), atol=1e-4)
+    sent = {name: value for name, value in saved.trainer.state().items() if name.startswith("ledger.")}
+    assert all(torch.equal(value, whole.trainer.state()[name]) for name, value in sent.items())
+
+
+def test_a_process_refuses_clients_of_another_one(small):
+    def run(peers):
+        found = trained("fedmf", small, peers=peers)
+        with pytest.raises(ConfigError, match="state of its own clients only"):
+            for user in small.data.user_ids:
+                found.recommend(user)
+
+    together(2, run)
+
+
+def test_noise_of_clients_goes_on_from_secrets_of_all_processes(small, tmp_path):
+    options = {"out": tmp_path / "run", "keep_checkpoints": True, "privacy": fedrec.Privacy(clip=1.0, scale=0.01)}
+    together(2, lambda peers: trained("fedmf", small, peers=peers, rounds=1, **options))
+    runs = [trained("fedmf", small, rounds=1, resume=True, **options) for _ in range(2)]
+    secrets = [run.trainer.state()["secret.noise"] for run in runs]
+    assert torch.equal(*secrets)
+    assert len(np.unique(secrets[0].numpy(), axis=0)) == small.data.n_users
+
+
+def test_shares_deal_out_every_client_once_and_evenly_by_size():
+    counts = torch.tensor([5, 1, 9, 2, 9, 3, 7])
+    parts = together(3, lambda peers: Shares(counts, peers).own)
+    assert sorted(torch.cat(parts).tolist()) == list(range(7))
+    assert [part.tolist() for part in parts] == [[2, 0, 1], [4, 5], [6, 3]]
