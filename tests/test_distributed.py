@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import refused, run
 
 import fedrec
+from command_line import refused, run
 from fedrec import distributed
 
 TRAIN = ("train", "fedmf", "--data", "demo", "--set", "epochs=1", "--set", "dim=4", "--device", "cpu")
