@@ -106,6 +106,18 @@ def test_a_process_refuses_clients_of_another_one(small):
     together(2, run)
 
 
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_noise_on_sums_is_added_once_whoever_takes_part(small, share):
+    noise = fedrec.CentralPrivacy(noise=2.0, reproducible=True)
+
+    def work(peers=None):
+        method = create("fedmf", dim=4, epochs=1, participation=share)
+        return train(method, small, privacy=noise, peers=peers, **QUIET)
+
+    alone, (first, _) = work(), together(2, lambda peers: work(peers))
+    assert torch.allclose(first.trainer.server["items"], alone.trainer.server["items"], atol=1e-5)
+
+
 def test_noise_of_clients_goes_on_from_secrets_of_all_processes(small, tmp_path):
     options = {"out": tmp_path / "run", "keep_checkpoints": True, "privacy": fedrec.Privacy(clip=1.0, scale=0.01)}
     together(2, lambda peers: trained("fedmf", small, peers=peers, rounds=1, **options))

@@ -26,7 +26,7 @@ class Fill(fedrec.Listener):
 
 import fedrec.cli.train as command
 train = command.train
-command.train = lambda *args, **kinds: train(*args, **kinds, listeners=[Fill()])
+command.train = lambda *args, **kinds: train(*args, **(kinds | {"listeners": [*kinds.get("listeners", ()), Fill()]}))
 if after == 0:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 main(words)
