@@ -51,7 +51,7 @@ MESSAGES = [r"^\s*raise \w+\(", r'^\s*f?"[^"]*"[,)]*$']
 QUICK = ["-p", "mutants_worker", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "no:threadexception"]
 
 # Tests that take seconds where others take milliseconds.
-TOO_SLOW = ["canary", "an_own_protocol", "uniform_rate", "ranx"]
+TOO_SLOW = ["any_split", "canary", "an_own_protocol", "uniform_rate", "ranx"]
 
 
 def settings(package: str) -> str:
