@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 BESIDE := -n auto --maxprocesses 4 --dist loadfile  # tests run in a process per core, one thread each
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction bench clean
+.PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction package bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,11 @@ schema: $(STAMP) ## Write docs/result.schema.json anew
 
 reproduction: $(STAMP) ## Write docs/reproduction.md anew from the stored results of studies
 	$(BIN)/python -m fedrec.report.reproduction
+
+package: $(STAMP) ## Build wheel and sdist into dist/, install the wheel in a fresh environment, try it
+	$(BIN)/python -m pytest -m slow tests/test_package.py
+	rm -rf build src/*.egg-info/SOURCES.txt
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 bench: $(STAMP) ## Measure speed
 	$(BIN)/fedrec bench

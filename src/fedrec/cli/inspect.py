@@ -14,6 +14,7 @@ from fedrec.cli.common import DEFAULT_PROTOCOL, Form, FormatOption, JsonOption, 
 from fedrec.cli.tables import plain_table, put
 from fedrec.errors import ConfigError
 from fedrec.methods import create
+from fedrec.methods.citing import bibtex
 from fedrec.methods.cost import bytes_per_round
 from fedrec.methods.own_file import is_own_file
 from fedrec.methods.tuned import tuned
@@ -34,9 +35,13 @@ def methods_command(
     ] = None,
     as_json: JsonOption = False,
     form: FormatOption = "text",
+    as_bibtex: Annotated[bool, typer.Option("--bibtex", help="Print whom to cite, as BibTeX.")] = False,
 ) -> None:
     """List the methods and what each server sees of uploads; with a NAME, all about one: what stays private, every setting."""
     as_json = as_json or form == "json"
+    if as_bibtex:
+        _print_bibtex(name)
+        return
     if name is not None:
         found = _describe(name)
         if as_json:
@@ -65,6 +70,16 @@ def methods_command(
     if any("*" in row["sees"] for row in rows):
         out.print("* more with other settings")
     out.print("More of one, and its settings: fedrec methods NAME", soft_wrap=True)
+
+
+def _print_bibtex(name: str | None) -> None:
+    """Entries of one method, or of all, each once."""
+    if name is not None:
+        methods.find(name)
+    entries = dict.fromkeys(entry for known in ([name] if name else methods.names()) for entry in bibtex(known))
+    if not entries:
+        raise ConfigError(f"{name} follows no paper that is known here; leave --bibtex out.")
+    print("\n\n".join(entries))
 
 
 def _brief(name: str) -> dict[str, Any]:
