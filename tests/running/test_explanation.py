@@ -9,6 +9,7 @@ from fedrec.errors import ConfigError, DataError
 SCORED_BY_HISTORY = {
     "fedslist": {},
     "fedslist kept": {"keep": 25, "bits": 8},
+    "fedslist rank": {"rank": 6},
     "slist": {"delta_q": 2},
     "ease": {"delta_q": 3},
     "fedgram": {},
@@ -22,7 +23,7 @@ SCORED_BY_HISTORY = {
 @pytest.fixture(scope="module", params=SCORED_BY_HISTORY)
 def run(request, small):
     name, options = request.param.split()[0], SCORED_BY_HISTORY[request.param]
-    return fedrec.train(fedrec.create(name, **options), small, progress=False, evaluate_every=2)
+    return fedrec.train(fedrec.create(name, **options), small, progress=False, evaluate_every=3)
 
 
 def test_parts_are_the_score(run, small):

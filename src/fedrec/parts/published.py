@@ -26,7 +26,7 @@ class WeightsConfig(MethodConfig):
     keep: int | None = Field(None, ge=1)
     """Publish only so many weights of every item, the largest; none: all of them."""
     bits: Literal[32, 16, 8] = 32
-    """Of every published weight: float32, float16, or int8 with a scale per item; fewer need ``keep``."""
+    """Of every kept weight: float32, float16, or int8 with a scale per item; all weights are float32."""
     memory_gb: float | None = Field(None, gt=0)
     """Refuse catalogues whose item-item matrices need more; by default what is free."""
 

@@ -13,7 +13,8 @@ from fedrec.methods.fedslist import FedSlist
 from fedrec.testing import MethodSuite
 
 EVERYBODY = torch.arange(40)
-PLAIN = {"lam": 30, "delta_p": 2, "delta_f": 1, "a": 0.5, "delta_q": 3}
+SHAPE = {"lam": 30, "delta_p": 2, "delta_f": 1, "a": 0.5, "delta_q": 3}
+PLAIN = SHAPE | {"keep": None}
 
 
 class TestFedSlist(MethodSuite):
@@ -34,6 +35,16 @@ class TestKept(MethodSuite):
     deterministic = True
 
 
+class TestProjected(MethodSuite):
+    """Few directions."""
+
+    method = FedSlist
+    options = {"lam": 30, "a": 1, "delta_q": None, "rank": 12}
+    rounds = 3
+    floor = 0.5
+    deterministic = True  # after one round, in which nothing is published yet
+
+
 class TestSlist(MethodSuite):
     method = Slist
     options = {"lam": 30, "a": 1, "delta_q": None}
@@ -45,7 +56,8 @@ class TestSlist(MethodSuite):
 
 def federated(view, **options):
     simulation = Simulation(FedSlist(**options), view, cohort_samples=64)
-    simulation.round(0)
+    for number in range(simulation.method.rounds):
+        simulation.round(number)
     return simulation
 
 
@@ -55,7 +67,7 @@ def centralised(method, view):
     return trainer
 
 
-def by_definition(view, *, delta_p, delta_f, a, lam, delta_q):
+def by_definition(view, *, delta_p, delta_f, a, lam, delta_q, free=False):
     """Scores of everybody from the sums as they are written down, in float64."""
     m = view.n_items
     past, after, queries = np.zeros((m, m)), np.zeros((m, m)), np.zeros((view.n_clients, m))
@@ -78,13 +90,14 @@ def by_definition(view, *, delta_p, delta_f, a, lam, delta_q):
             queries[client, item] = np.exp(-(length - j) / delta_q)
     inverse = np.linalg.inv(past + lam * np.eye(m))
     weights = inverse @ after
-    weights -= inverse * (np.diag(weights) / np.diag(inverse))
+    if not free:
+        weights -= inverse * (np.diag(weights) / np.diag(inverse))
     return torch.from_numpy(queries @ weights)
 
 
 def test_scores_are_those_of_the_definition(small):
     found = federated(small.training, **PLAIN)
-    assert torch.allclose(found.scores(EVERYBODY).double(), by_definition(small.training, **PLAIN), atol=2e-4)
+    assert torch.allclose(found.scores(EVERYBODY).double(), by_definition(small.training, **SHAPE), atol=2e-4)
     assert float(found.server["weights"].diagonal().abs().max()) == 0
 
 
@@ -96,9 +109,9 @@ def test_it_is_the_centralised_model_to_the_last_bit(small):
 
 def test_without_order_it_is_ease(small):
     ease = centralised(EASE(lam=20), small.training).scores(EVERYBODY)
-    plain = federated(small.training, lam=20, order="none").scores(EVERYBODY)
+    plain = federated(small.training, lam=20, order="none", keep=None).scores(EVERYBODY)
     # The part that knows no order outweighs the other one as it grows, with its penalty.
-    much = federated(small.training, lam=20 * 4096, a=4096, delta_q=None).scores(EVERYBODY)
+    much = federated(small.training, lam=20 * 4096, a=4096, delta_q=None, keep=None).scores(EVERYBODY)
     assert torch.allclose(plain, ease, atol=1e-5)
     assert torch.allclose(much, ease, atol=5e-3)
     assert not torch.allclose(federated(small.training, **PLAIN).scores(EVERYBODY), ease, atol=0.05)
@@ -136,7 +149,7 @@ def reverse(lists):
 def test_all_kept_weights_are_all_weights_and_few_come_near(small):
     whole = federated(small.training, **PLAIN).scores(EVERYBODY)
     errors = [
-        float((federated(small.training, **PLAIN, keep=keep, bits=bits).scores(EVERYBODY) - whole).abs().mean())
+        float((federated(small.training, **SHAPE, keep=keep, bits=bits).scores(EVERYBODY) - whole).abs().mean())
         for keep, bits in ((60, 32), (60, 16), (60, 8), (12, 32), (3, 32))
     ]
     assert errors[0] < 1e-6 < errors[1] < errors[2] < errors[3] < errors[4]
@@ -154,7 +167,7 @@ def test_kept_scores_without_kernels(small, monkeypatch):
 
 def test_bytes_are_those_of_a_dense_sum_up_and_of_what_is_kept_down(small):
     m = small.data.n_items
-    report = Simulation(FedSlist(), small.training).round(0)
+    report = Simulation(FedSlist(keep=None), small.training).round(0)
     assert report.bytes_up == 40 * 4 * (m * (m + 1) // 2 + m * m)
     assert report.bytes_down == 40 * (4 * m * m + 1)
     kept = Simulation(FedSlist(keep=10, bits=8), small.training).round(0)
@@ -196,6 +209,38 @@ def test_a_smaller_clip_means_less_noise(small):
     assert wide["noise_std"] > 3 * tight["noise_std"]
 
 
+def test_all_directions_are_the_whole_model_with_a_free_diagonal(small):
+    found = federated(small.training, **SHAPE, rank=1000).scores(EVERYBODY)
+    assert torch.allclose(found.double(), by_definition(small.training, **SHAPE, free=True), atol=1e-3)
+
+
+def test_more_directions_and_a_second_look_come_nearer(small):
+    whole = by_definition(small.training, **SHAPE, free=True)
+    tries = ({"rank": 4, "passes": 1}, {"rank": 4}, {"rank": 12}, {"rank": 30})
+    found = [federated(small.training, **SHAPE, **less).scores(EVERYBODY) for less in tries]
+    errors = [float((scores.double() - whole).abs().mean()) for scores in found]
+    assert errors[0] > errors[1] > errors[2] > errors[3] > 1e-3
+
+
+def test_directions_of_data_without_time_are_those_of_pairs(small):
+    view = timeless(small).training
+    counts = np.zeros((40, 60))
+    counts[view.positives.owners, view.positives.values] = 1
+    pairs = counts.T @ counts
+    expected = counts @ np.linalg.solve(pairs + 20 * np.eye(60), pairs)
+    found = federated(view, lam=20, rank=60).scores(EVERYBODY)
+    assert np.allclose(found.numpy(), expected, atol=1e-3)
+
+
+def test_bytes_of_few_directions(small):
+    simulation = Simulation(FedSlist(rank=5), small.training)
+    reports = [simulation.round(number) for number in range(3)]
+    assert [report.bytes_up for report in reports] == [40 * 4 * k for k in (60 * 5, 60 * 5, 15 + 25)]
+    assert [report.bytes_down for report in reports] == [40, 40 * (4 * (60 * 5 + 25) + 1), 40 * (4 * (60 * 5 + 25) + 1)]
+    with pytest.raises(ConfigError, match="epsilon or rank"):
+        FedSlist(rank=5, epsilon=1, n_max=5)
+
+
 def test_both_are_shipped_with_the_same_settings():
     for protocol in ("honest", "paper"):
         for data in ("ml-100k", "ml-1m", "filmtrust", "demo"):
@@ -211,4 +256,4 @@ def test_repeated_rows_without_time_count_once():
     assert len(view.positives.values) > len(np.unique(view.positives.owners * 25 + view.positives.values))
     everybody = torch.arange(view.n_clients)
     ease = centralised(EASE(lam=20), view).scores(everybody)
-    assert torch.allclose(federated(view, lam=20).scores(everybody), ease, atol=1e-5)
+    assert torch.allclose(federated(view, lam=20, keep=None).scores(everybody), ease, atol=1e-5)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrec.federation.payload import State
+from fedrec.methods.fedslist.projected import projected_parts, projected_scores
 from fedrec.parts.order import Decay
 from fedrec.parts.ordered_weights import weight_rows
 from fedrec.parts.published import WeightsConfig, no_weights, published, weighted_parts, weighted_scores
@@ -36,6 +37,10 @@ class SlistConfig(WeightsConfig):
     """L2 penalty lambda."""
     delta_q: float | None = Field(5.0, gt=0)
     """How fast the history fades that a client scores with."""
+    keep: int | None = Field(200, ge=1)
+    """Publish only so many weights of every item, the largest; none: all of them."""
+    bits: Literal[32, 16, 8] = 8
+    """Of every kept weight: float32, float16, or int8 with a scale per item; all weights are float32."""
     order: Literal["time", "none"] = "time"
     """none: only x x' with weight 1 and an unweighted history, which is EASE; so are data without time."""
 
@@ -66,11 +71,56 @@ class SlistConfig(WeightsConfig):
 
     def scores(self, model: State, history: Tensor) -> Tensor:
         """q'B of these histories [c, W]."""
-        return weighted_scores(model, history, self._counts(model, history))
+        return weighted_scores(model, history, self.counts(model, history))
 
     def parts(self, model: State, history: Tensor, items: Tensor) -> Tensor:
         """What every item of these histories adds to the scores of ``items`` [c, k]: [c, W, k]."""
-        return weighted_parts(model, history, self._counts(model, history), items)
+        return weighted_parts(model, history, self.counts(model, history), items)
 
-    def _counts(self, model: State, history: Tensor) -> Tensor:
+    def counts(self, model: State, history: Tensor) -> Tensor:
+        """How much every item of these histories counts."""
         return recency(history, self.delta_q if bool(model[ORDERED]) else None)
+
+
+class FedSlistConfig(SlistConfig):
+    """Settings of FedSlist."""
+
+    epsilon: float | None = Field(None, gt=0)
+    """Privacy budget of a client; Gaussian noise on the sum is calibrated to it. None: no noise."""
+    delta: float = Field(1e-5, gt=0, lt=1)
+    """Failure probability at which epsilon holds."""
+    n_max: int | None = Field(None, ge=1)
+    """Newest items a client contributes at most; it still scores with its whole history."""
+    rank: int | None = Field(None, ge=1)
+    """Send and publish sums in so many directions only, which rounds before look for; ``keep`` and ``bits`` then mean nothing."""
+    passes: int = Field(2, ge=1)
+    """Rounds that look for directions, each starting from those of the one before."""
+    clip: float | None = Field(None, gt=0)
+    """Largest L2 norm of a client's two matrices together; none: that of ``n_max`` items."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> FedSlistConfig:
+        if self.epsilon is not None and self.n_max is None:
+            raise ValueError("epsilon needs a bound on what one client contributes; set n_max, for example 50")
+        if self.epsilon is not None and self.rank is not None:
+            raise ValueError("noise is for whole sums; set epsilon or rank")
+        return self
+
+    def empty(self, n_items: int, device: torch.device) -> State:
+        """Nothing published yet."""
+        if self.rank is None:
+            return super().empty(n_items, device)
+        nothing = {"basis": torch.zeros(n_items, 0, device=device), "core": torch.zeros(0, 0, device=device)}
+        return {ORDERED: torch.zeros(1, dtype=torch.bool, device=device)} | nothing
+
+    def scores(self, model: State, history: Tensor) -> Tensor:
+        """q'B of these histories [c, W]."""
+        if self.rank is None:
+            return super().scores(model, history)
+        return projected_scores(model, history, self.counts(model, history))
+
+    def parts(self, model: State, history: Tensor, items: Tensor) -> Tensor:
+        """What every item of these histories adds to the scores of ``items`` [c, k]: [c, W, k]."""
+        if self.rank is None:
+            return super().parts(model, history, items)
+        return projected_parts(model, history, self.counts(model, history), items)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrec.data.training import TrainingView
@@ -19,6 +18,7 @@ from fedrec.federation.payload import Table
 from fedrec.method import (
     ClientState,
     Ledger,
+    MethodConfig,
     Payload,
     Samples,
     State,
@@ -29,7 +29,8 @@ from fedrec.method import (
     broadcast,
     tensor,
 )
-from fedrec.methods.fedslist.config import SlistConfig, per_entry
+from fedrec.methods.fedslist.config import ORDERED, FedSlistConfig, per_entry
+from fedrec.methods.fedslist.projected import add_projected, add_sketch, basis_of, core_of, signs
 from fedrec.parts.gaussian import noise_multiplier, report
 from fedrec.parts.gram import check_square
 from fedrec.parts.order import ONE, Decay, add_histories
@@ -43,36 +44,20 @@ NOISY = 40
 """Bytes more for every pair of items where there is noise: the noise, and eigenvectors."""
 
 
-class FedSlistConfig(SlistConfig):
-    """Settings of FedSlist."""
-
-    epsilon: float | None = Field(None, gt=0)
-    """Privacy budget of a client; Gaussian noise on the sum is calibrated to it. None: no noise."""
-    delta: float = Field(1e-5, gt=0, lt=1)
-    """Failure probability at which epsilon holds."""
-    n_max: int | None = Field(None, ge=1)
-    """Newest items a client contributes at most; it still scores with its whole history."""
-    clip: float | None = Field(None, gt=0)
-    """Largest L2 norm of a client's two matrices together; none: that of ``n_max`` items."""
-
-    @model_validator(mode="after")
-    def _bounded(self) -> FedSlistConfig:
-        if self.epsilon is not None and self.n_max is None:
-            raise ValueError("epsilon needs a bound on what one client contributes; set n_max, for example 50")
-        return self
-
-
 @dataclass(frozen=True, eq=False)
 class Pairs(Table):
-    """Two m x m matrices of a client, held as the history they are worked out from."""
+    """Matrices of a client, held as the history they are worked out from."""
 
-    n_items: int = 0
+    dense: int = 0
+    """Numbers that a secure sum carries."""
     decay: Decay = field(default_factory=lambda: Decay(None, None, 0.0))
+    basis: Tensor | None = None
+    """The directions that A and R are seen from; none: all."""
 
     @property
     def numbers(self) -> int:
-        """A's upper triangle and R, which is what a secure sum carries."""
-        return self.n_items * (self.n_items + 1) // 2 + self.n_items**2
+        """How many numbers one client sends."""
+        return self.dense
 
 
 class FedSlist(SumMethod):
@@ -86,9 +71,14 @@ class FedSlist(SumMethod):
     server_keeps = "item-item weights"
     Config = FedSlistConfig
     config: FedSlistConfig
-    rounds = 1
     logits = False
+    telling = ("variant", "rank")
     folds_in = explains = True
+
+    def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
+        """One round, after those that look for directions."""
+        super().__init__(config, **options)
+        self.rounds = 1 if self.config.rank is None else self.config.passes + 1
 
     def privacy_problem(self) -> str:
         """Noise belongs on the sum, not on each upload."""
@@ -96,9 +86,9 @@ class FedSlist(SumMethod):
 
     def server_state(self, task: Task) -> State:
         """No weights yet."""
-        check_square(
-            self.name, task.n_items, task.device, self.config.memory_gb, "filter the data", per_entry=self._per_entry
-        )
+        if self.config.rank is None:
+            advice, per_entry = "set rank or filter the data", self._per_entry
+            check_square(self.name, task.n_items, task.device, self.config.memory_gb, advice, per_entry=per_entry)
         noise = {} if self.config.epsilon is None else {NOISE: torch.zeros(1, device=task.device)}
         return self.config.empty(task.n_items, task.device) | noise
 
@@ -129,8 +119,18 @@ class FedSlist(SumMethod):
             place = torch.arange(most, device=history.device) + (lengths - most).clamp(min=0)[:, None]
             inside = place < lengths[:, None]
             history = history.gather(1, place.clamp(max=history.shape[1] - 1)).where(inside, -1)
-        sent = Pairs(history, n_items=task.n_items, decay=self._decay(bool(private["timed"][0])))
-        return {"pairs": sent}, torch.zeros(len(private))
+        decay, lossless, rank = self._decay(bool(private["timed"][0])), torch.zeros(len(private)), self._rank(task)
+        if rank is None:
+            dense = task.n_items * (task.n_items + 1) // 2 + task.n_items**2
+            return {"pairs": Pairs(history, dense=dense, decay=decay)}, lossless
+        basis = tensor(payload, "basis")[0] if round else signs(task, rank)
+        if round < self.config.passes:
+            return {"sketch": Pairs(history, dense=task.n_items * rank, decay=decay, basis=basis)}, lossless
+        dense = rank * (rank + 1) // 2 + rank**2
+        return {"projected": Pairs(history, dense=dense, decay=decay, basis=basis)}, lossless
+
+    def _rank(self, task: Task) -> int | None:
+        return None if self.config.rank is None else min(self.config.rank, task.n_items)
 
     def _decay(self, timed: bool) -> Decay:
         decay = self.config.decay(timed, self.config.clip)
@@ -144,20 +144,34 @@ class FedSlist(SumMethod):
         return self.config.epsilon is not None
 
     def contribute(self, task: Task, upload: Upload, total: Total) -> None:
-        """A's upper triangle and R, in whole units of 2^-16."""
-        pairs = upload.parts["pairs"]
+        """A's upper triangle and R, or what is seen of them, in whole units of 2^-16."""
+        ((kind, pairs),) = upload.parts.items()
         assert isinstance(pairs, Pairs)
-        m, items = task.n_items, pairs.value
-        past, after = (total.table(name, m, m, like=items, dtype=torch.int64) for name in ("past", "after"))
-        add_histories(past, after, items, (items >= 0).sum(1), pairs.decay)
-        total.add("timed", float(len(items) if pairs.decay.ordered else 0))
+        items, basis, decay = pairs.value, pairs.basis, pairs.decay
+        size = task.n_items if basis is None else basis.shape[1]
+        total.add("timed", float(len(items) if decay.ordered else 0))
+        if kind == "sketch" and basis is not None:
+            sketch = total.table("sketch", task.n_items, size, like=items, dtype=torch.int64)
+            add_sketch(sketch, items, decay, basis.double())
+            return
+        past, after = (total.table(name, size, size, like=items, dtype=torch.int64) for name in ("past", "after"))
+        if basis is None:
+            add_histories(past, after, items, (items >= 0).sum(1), decay)
+        else:
+            add_projected(past, after, items, decay, basis.double())
 
     def step(self, task: Task, server: State, total: Total, round: int) -> State:
-        """Add noise if asked, and solve."""
+        """Add noise if asked, and solve; with ``rank`` find directions first."""
         if not total:
             return server
-        past, after = total["past"], total["after"]
         timed = bool(total["timed"] > 0)
+        if "sketch" in total:
+            basis = basis_of(total["sketch"])
+            return server | {"basis": basis, "core": torch.zeros(basis.shape[1], basis.shape[1], device=basis.device)}
+        past, after = total["past"], total["after"]
+        if self.config.rank is not None:
+            known = torch.tensor([timed], device=task.device)
+            return server | {"core": core_of(past, after, self.config.lam), ORDERED: known}
         if self.config.epsilon is None:
             return self.config.solved(past, after, timed)
         clip = self._decay(timed).clip or 0.0
