@@ -71,6 +71,12 @@ def test_a_result_with_an_unknown_key_is_refused(run, tmp_path):
         read_result(tmp_path / "run")
 
 
+def test_a_result_of_before_there_was_a_key_is_read_with_its_default(run, tmp_path):
+    shutil.copytree(run[1], tmp_path / "run")
+    change(tmp_path / "run", "result.json", lambda result: {k: v for k, v in result.items() if k != "processes"})
+    assert read_result(tmp_path / "run") == run[0].result
+
+
 def test_privacy_and_phases_are_part_of_it(run):
     result = run[0].result
     assert result.privacy.epsilon_per_round == pytest.approx(0.2)

@@ -41,6 +41,8 @@ from fedrec.running.saving import (
 
 ROUNDS = "metrics.jsonl"
 _ROUND = TypeAdapter(RoundLine)
+LATER = ("processes",)
+"""Keys that results did not have from the start; one without them is read with their defaults."""
 
 
 def is_finished(folder: Path) -> bool:
@@ -57,6 +59,7 @@ def read_result(folder: str | Path) -> Result:
     try:
         result = Result.model_validate(content)
         plain = result.model_dump(mode="json")
+        content = {key: plain[key] for key in LATER} | content
         if plain == content:
             return result
         wrong = [key for key in plain.keys() | content.keys() if plain.get(key, wrong) != content.get(key, wrong)]
