@@ -24,7 +24,7 @@ from fedrec.errors import ConfigError, DataError, FedrecError
 def test_folders_hold_what_belongs_there_and_no_more(tmp_path):
     provision(tmp_path / "it", ["north", "south"], items=("a", "b"), name="shops", host="fed.example.org", port=9000)
     found = {str(path.relative_to(tmp_path / "it")) for path in (tmp_path / "it").rglob("*") if path.is_file()}
-    site = {"README.md", "ca.crt", "site.json", "site.key", "start.sh"}
+    site = {"README.md", "ca.crt", "items.key", "site.json", "site.key", "start.sh"}
     server = {"README.md", "ca.crt", "catalogue.json", "federation.json", "fedrec-server.service", "secret"}
     server |= {"server.crt", "server.key", "start.sh", "keys/north.pub", "keys/south.pub"}
     expected = {"README.md", "authority/ca.key", "authority/ca.crt", *(f"server/{name}" for name in server)}
@@ -32,7 +32,7 @@ def test_folders_hold_what_belongs_there_and_no_more(tmp_path):
         expected |= {f"sites/{name}/{file}" for file in site | {f"fedrec-{name}.service"}}
     assert found == expected
     for path in (tmp_path / "it").rglob("*"):
-        if path.name in ("ca.key", "server.key", "site.key", "secret"):
+        if path.name in ("ca.key", "items.key", "server.key", "site.key", "secret"):
             assert path.stat().st_mode & 0o777 == 0o600
     assert site_settings(tmp_path / "it" / "sites" / "north").server == "fed.example.org:9000"
     assert server_settings(tmp_path / "it" / "server").listen == "0.0.0.0"
@@ -41,6 +41,9 @@ def test_folders_hold_what_belongs_there_and_no_more(tmp_path):
     assert "Restart=always" in unit
     one, two = ((tmp_path / "it" / "sites" / name / "site.key").read_bytes() for name in ("north", "south"))
     assert one != two
+    one, two = ((tmp_path / "it" / "sites" / name / "items.key").read_bytes() for name in ("north", "south"))
+    assert one == two
+    assert not any(one in path.read_bytes() for path in (tmp_path / "it" / "server").rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,12 @@ def run(
     secure: Annotated[
         bool, typer.Option("--secure", help="Behind secure aggregation: the server learns sums over all sites only.")
     ] = False,
+    private_catalogue: Annotated[
+        bool,
+        typer.Option(
+            "--private-catalogue", help="Items are what sites have, under hashes that the server cannot read."
+        ),
+    ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -224,6 +230,7 @@ def run(
         min_sites=min_sites,
         wait=wait,
         secure=secure,
+        private_catalogue=private_catalogue,
         listeners=shown,
         tell=lambda line: None if quiet else err.print(line, markup=False, highlight=False, soft_wrap=True),
     )

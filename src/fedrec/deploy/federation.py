@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedrec.data.interactions import Ids
 from fedrec.deploy.checks import Checked, Checker
 from fedrec.deploy.hidden import FEWEST
 from fedrec.deploy.masked import check_sites, secure_total
@@ -20,6 +21,7 @@ from fedrec.deploy.plan import Plan
 from fedrec.deploy.site_data import digest
 from fedrec.deploy.sums import MetricSums
 from fedrec.deploy.transport import Transport
+from fedrec.deploy.union import union
 from fedrec.errors import FedrecError
 from fedrec.evaluation.groups import sparsity_groups
 from fedrec.federation.arrows import Arrows
@@ -51,11 +53,14 @@ class Federation:
         """Ask the sites to join, number their users, and tell them what the run is; ``known`` members keep theirs."""
         names = [member.name for member in known] if known else expected
         self._wait_for(names)
+        if self.plan.hashed and not self.plan.catalogue:
+            self.plan = replace(self.plan, catalogue=self._union(names))
         catalogue = text_tensor(list(self.plan.catalogue))
         fields = {
             "run": self.plan.run,
             "protocol": self.plan.protocol.model_dump(mode="json"),
             "seed": self.plan.split_seed,
+            "hashed": self.plan.hashed,
         }
         replies = self._ask({name: Message("join", fields, {"catalogue": catalogue}) for name in names})
         sound: dict[str, Message] = {}
@@ -108,6 +113,7 @@ class Federation:
         fields: dict[str, Any] = {"run": self.plan.run, "method": self.method.name, "seed": self.plan.seed}
         fields["config"] = self.method.describe_config()
         fields["privacy"] = None if self.plan.privacy is None else self.plan.privacy.model_dump(mode="json")
+        fields["hashed"] = self.plan.hashed
         fields["noise_among"] = self._noise_among()
         requests = {
             member.name: Message("start", fields | {"first": member.first}, {"counts": self.task.counts})
@@ -119,6 +125,22 @@ class Federation:
                 self.private_bytes += opened(data, "started", run=self.plan.run).integer("private_bytes")
             except BadMessageError as error:
                 self.tell(f"site {name} could not start: {error}")
+
+    def _union(self, names: list[str]) -> Ids:
+        """The items of all sites, under hashes that only sites can make."""
+        told = []
+        for name, data in self._ask({name: Message("items", {"run": self.plan.run}) for name in names}).items():
+            try:
+                reply = opened(data, "items", run=self.plan.run)
+                union([reply])
+                told.append(reply)
+            except BadMessageError as error:
+                self.tell(f"site {name} does not tell its items: {error}")
+        if not told:
+            raise FedrecError("no site told its items, so there is no catalogue.")
+        found = union(told)
+        self.tell(f"{len(found)} items in the union of {len(told)} sites, under keyed hashes")
+        return found
 
     def _noise_among(self) -> int:
         """How many sites' shares make the whole noise: as many as a sum has at least, so that it never has less."""

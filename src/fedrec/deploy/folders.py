@@ -17,6 +17,9 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}"
 """Names of federations and sites, which are names of folders and services."""
 
 
+CATALOGUE = "catalogue.json"
+
+
 class ServerSettings(Settings):
     """``federation.json`` in the server's folder."""
 
@@ -88,7 +91,7 @@ def _settings(folder: Path, name: str, what: str) -> dict[str, Any]:
 
 def catalogue(folder: Path) -> Ids:
     """The items all sites agree on."""
-    path = folder / "catalogue.json"
+    path = folder / CATALOGUE
     if not path.exists():
         raise ConfigError(f"{path} is missing: name the items with 'fedrec federation catalogue {folder} ITEMS'.")
     ids = read_object(path).get("items")
@@ -101,4 +104,4 @@ def catalogue(folder: Path) -> Ids:
 
 def write_catalogue(folder: Path, ids: Ids) -> None:
     """Publish the items."""
-    write_json(folder / "catalogue.json", {"format": FORMAT, "items": list(ids)})
+    write_json(folder / CATALOGUE, {"format": FORMAT, "items": list(ids)})

@@ -38,7 +38,8 @@ _SERVER = """# The server of {name}
 1. Install: `pip install 'fedrec[deploy]'`, the same version as at the sites.
 2. Start: `./start.sh`, or the service `fedrec-server.service`. It listens on {listen}, port {port}.
    Sites reach it as {host}; open that port for them, and no other one.
-3. Name the items, if they are not yet: `fedrec federation catalogue . items.csv`. Sites leave out what is not listed.
+3. Name the items, if they are not yet: `fedrec federation catalogue . items.csv`. Sites leave out what is not listed. Or let
+   sites agree on them without telling you: `--private-catalogue` for every run.
 4. `fedrec federation status .` shows which sites are connected.
 5. `fedrec federation run . fedmf --rounds 20` trains. It goes on after an interruption with `--resume`.
 
@@ -57,7 +58,7 @@ _SITE = """# Site {name} of {federation}
 What leaves the site: per round sums over its users (or their uploads, where a method needs them: the server's operator
 tells which), how many training items each user has, and sums of metrics over at least {smallest} users.
 What never leaves: the data, ids of users, and private state, which lies in `runs/`. Back it up as you do the data.
-Keep secret: `site.key`, which is how the server knows this site.
+Keep secret: `site.key`, which is how the server knows this site, and `items.key`, which all sites have and the server must not.
 """
 
 _WHOLE = """# {name}

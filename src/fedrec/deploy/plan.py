@@ -24,6 +24,8 @@ class Plan:
     """Seconds a site has for an answer; later ones are not waited for."""
     min_sites: int = 1
     """Sites that must answer for a round to count."""
+    hashed: bool = False
+    """The catalogue is the union of the sites' items under keyed hashes, which the server cannot read; asked for if empty."""
     secure: bool = False
     """Behind secure aggregation: the server learns sums over sites, and nothing of any one of them."""
     privacy: Noise | None = None

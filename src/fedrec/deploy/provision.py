@@ -10,6 +10,7 @@ from fedrec.data.interactions import Ids
 from fedrec.deploy import guides
 from fedrec.deploy.certificates import authority, node_key, server_certificate
 from fedrec.deploy.folders import ServerSettings, SiteSettings, check_name, save, write_catalogue
+from fedrec.deploy.union import KEY
 from fedrec.errors import ConfigError
 
 DAYS = 825
@@ -52,9 +53,11 @@ def provision(
     if items is not None:
         write_catalogue(server, items)
     _texts(server, guides.server(settings))
+    names = secrets.token_hex(32).encode()
     for site in sites:
         place, key = folder / "sites" / site, node_key()
         _write(place / "site.key", key.private, secret=True)
+        _write(place / KEY, names, secret=True)
         _write(place / "ca.crt", issuer.certificate)
         _write(server / "keys" / f"{site}.pub", key.public)
         about = SiteSettings(

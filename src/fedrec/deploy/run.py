@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.deploy.federation import Federation
+from fedrec.deploy.folders import CATALOGUE, catalogue, write_catalogue
 from fedrec.deploy.judge import Best, Judge
 from fedrec.deploy.masked import check_sites
 from fedrec.deploy.members import Member
@@ -98,12 +99,16 @@ def _run(
     start = time.perf_counter()
     rounds = method.rounds if options.rounds is None else options.rounds
     plan = replace(plan, rounds=rounds)
+    if plan.hashed and (folder / CATALOGUE).exists():  # of the run that goes on
+        plan = replace(plan, catalogue=catalogue(folder))
     found = checkpoint.newest(folder / CHECKPOINTS) if options.resume else None
     saved = None if found is None else checkpoint.load(found)
     federation = Federation(method, plan, transport, tell)
     federation.gather(expected, None if saved is None else known_members(saved, folder))
     claim = _claim(method, federation.plan, federation.members, options, name)
     claim_folder(folder, claim, options.resume)
+    if plan.hashed:
+        write_catalogue(folder, federation.plan.catalogue)
     state = FederationState(claim, federation, Judge(federation))
     if saved is not None:
         state.restore(saved, folder)

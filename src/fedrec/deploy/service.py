@@ -28,6 +28,7 @@ from fedrec.deploy.run import run
 from fedrec.deploy.site import Site
 from fedrec.deploy.site_run import SiteRun
 from fedrec.deploy.site_store import SiteStore
+from fedrec.deploy.union import ItemNames
 from fedrec.errors import ConfigError, DataError, FedrecError
 from fedrec.evaluation.ranking import top_items
 from fedrec.federation.recommender import Recommender
@@ -162,6 +163,7 @@ def run_at(
     min_sites: int,
     wait: float,
     secure: bool = False,
+    private_catalogue: bool = False,
     listeners: Sequence[Listener] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result:
@@ -173,7 +175,8 @@ def run_at(
         raise ConfigError(f"min-sites is {min_sites}; give 1 to {len(settings.sites)}, the number of sites.")
     plan = Plan(
         run=_run_name(out, options.resume),
-        catalogue=catalogue(folder),
+        catalogue=() if private_catalogue else catalogue(folder),
+        hashed=private_catalogue,
         protocol=protocol,
         seed=options.seed,
         split_seed=options.seed,
@@ -243,8 +246,13 @@ def recommend(folder: Path, user: str, k: int, run: str | None = None) -> list[t
     client, download = by_text[user], Download.unpack(message, found.task.n_clients)
     scores = found.clients.scores(torch.tensor([client + found.first]), download)
     seen = torch.from_numpy(found.split.touched[client].astype("int64"))
+    names: Sequence[str | int] = data.item_ids
+    if store.setup()[0].get("hashed"):  # items that only other sites have bear no name here
+        known = ItemNames(folder).back(interactions_of(folder).item_ids)
+        seen = torch.cat([seen, torch.tensor([i for i, one in enumerate(data.item_ids) if one not in known]).long()])
+        names = [known.get(str(one), "") for one in data.item_ids]
     items = top_items(scores, (torch.zeros_like(seen), seen), k)[0]
-    return [(data.item_ids[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
+    return [(names[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
 
 
 def _newest(folder: Path) -> str:

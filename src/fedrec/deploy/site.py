@@ -15,6 +15,7 @@ from fedrec.deploy.message import BadMessageError, Message, plain
 from fedrec.deploy.site_data import digest, site_data
 from fedrec.deploy.site_run import SiteRun
 from fedrec.deploy.site_store import SiteStore
+from fedrec.deploy.union import ItemNames, as_tensor
 from fedrec.errors import FedrecError
 from fedrec.protocol.protocol import Protocol
 from fedrec.version import installed_version
@@ -56,6 +57,9 @@ class Site:
 
     def _answer(self, message: Message) -> Message:
         store = SiteStore(self.folder, message.text("run"))
+        if message.kind == "items":
+            hashes = as_tensor(map(ItemNames(self.folder), self.read().item_ids))
+            return Message("items", {"run": store.run}, {"hashes": hashes})
         if message.kind == "join":
             return self._join(message, store)
         if message.kind == "start":
@@ -83,7 +87,8 @@ class Site:
             protocol = Protocol(**message.fields["protocol"])
         except (ValidationError, KeyError, TypeError):
             raise BadMessageError("its protocol cannot be read; run the same version of fedrec everywhere") from None
-        found = site_data(self.read(), catalogue, protocol, message.integer("seed"))
+        name_of = ItemNames(self.folder) if message.fields.get("hashed") is True else str
+        found = site_data(self.read(), catalogue, protocol, message.integer("seed"), name_of)
         split = found.split
         store.save_split(split)
         self._open = None
@@ -107,6 +112,7 @@ class Site:
         setup = {"method": message.text("method"), "config": message.fields.get("config", {})}
         setup |= {"seed": message.integer("seed"), "first": message.integer("first")}
         setup["privacy"] = message.fields.get("privacy")
+        setup["hashed"] = message.fields.get("hashed") is True
         setup["noise_among"] = max(1, message.integer("noise_among"))
         store.save_setup(setup, counts)
         self._open = None

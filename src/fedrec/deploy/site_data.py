@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,16 +35,25 @@ class SiteData:
     """Users with too few rows for the protocol."""
 
 
-def site_data(interactions: Interactions, catalogue: Ids, protocol: Protocol, seed: int) -> SiteData:
-    """Split a site's interactions; items bear their numbers in the catalogue, and unknown ones are left out."""
+def site_data(
+    interactions: Interactions,
+    catalogue: Ids,
+    protocol: Protocol,
+    seed: int,
+    name_of: Callable[[str | int], str] = str,
+) -> SiteData:
+    """Split a site's interactions; items bear their numbers in the catalogue, and unknown ones are left out.
+
+    ``name_of`` says what the catalogue calls an item.
+    """
     by_text: dict[str, str | int] = {str(key): key for key in catalogue}
-    ids = [by_text.get(str(key)) for key in interactions.item_ids]
+    ids = [by_text.get(name_of(key)) for key in interactions.item_ids]
     known = np.array([key is not None for key in ids])
     rows = np.flatnonzero(known[interactions.items])
     if not len(rows):
         raise DataError("none of the items in the data is in the server's catalogue; compare the item ids of both.")
     kept = take(interactions, rows)
-    named: Any = tuple(by_text[str(key)] for key in kept.item_ids)
+    named: Any = tuple(by_text[name_of(key)] for key in kept.item_ids)
     kept = replace(kept, item_ids=named)
     split = make_split(kept, protocol, seed, catalogue=catalogue)
     return SiteData(
