@@ -64,9 +64,9 @@ def test_hashes_need_the_key_and_tell_no_order(tmp_path):
     assert one(7) == one("7") != other(7)
     assert torch.equal(as_tensor(map(one, range(50))), as_tensor(map(one, reversed(range(50)))))
     assert one.back([7, 8])[one(8)] == 8
-    assert union([Message("items", {}, {"hashes": as_tensor([one(k) for k in ks])}) for ks in ((1, 2), (2, 3))]) == tuple(
-        sorted(map(one, (1, 2, 3)))
-    )
+    assert union(
+        [Message("items", {}, {"hashes": as_tensor([one(k) for k in ks])}) for ks in ((1, 2), (2, 3))]
+    ) == tuple(sorted(map(one, (1, 2, 3))))
     for wrong in (torch.zeros(2, 4, dtype=torch.uint8), torch.zeros(2, 16), torch.zeros(0, 16, dtype=torch.uint8)):
         with pytest.raises(BadMessageError):
             union([Message("items", {}, {"hashes": wrong})])
