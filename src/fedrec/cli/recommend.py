@@ -21,7 +21,7 @@ def recommend(
     run: RunFolder,
     user: Annotated[str, typer.Option(help="Original id of a user.")],
     k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which past items a score is made of.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say which past items, or parts of a blend, a score is made of.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the best new items for one user of a trained RUN (the folder that --out named)."""
@@ -42,10 +42,13 @@ def show_reasons(user: str, found: list[Explanation], as_json: bool, titles: Tit
     def shown(item: str | int) -> str:
         return titles(item) or str(item)
 
+    def because(one: Explanation) -> list[tuple[str, float]]:
+        return [*one.parts.items(), *((shown(reason.item), reason.part) for reason in one.reasons)]
+
     rows = [
         [
             shown(one.item),
-            ", ".join(f"{shown(r.item)} ({r.part:+.3f})" for r in one.reasons),
+            ", ".join(f"{name} ({part:+.3f})" for name, part in because(one)),
             str(rank),
             f"{one.score:.4f}",
         ]

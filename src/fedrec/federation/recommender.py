@@ -58,6 +58,11 @@ class Recommender(ABC):
         """A validated config; an unknown key or a bad value is one clear sentence."""
         return validated(cls.Config, cls.name, options)
 
+    @classmethod
+    def completed(cls, options: dict[str, Any], protocol: str, data: str) -> dict[str, Any]:
+        """Settings with what depends on protocol and data filled in, where a method has such settings."""
+        return options
+
     def describe_config(self) -> dict[str, Any]:
         """The config as plain values."""
         return self.config.model_dump(mode="json")

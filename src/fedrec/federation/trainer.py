@@ -75,6 +75,15 @@ class FromHistory(Protocol):
         ...
 
 
+@runtime_checkable
+class OfParts(Protocol):
+    """A trainer whose scores are sums of what several recommenders say."""
+
+    def added(self, clients: Tensor, items: Tensor) -> dict[str, Tensor]:
+        """What every part adds to the scores of ``items`` [k] of these clients, [c, k], by its name."""
+        ...
+
+
 class Trainer(Protocol):
     """What a run needs: rounds, scores, and a state that can be saved."""
 

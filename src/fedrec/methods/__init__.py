@@ -40,6 +40,7 @@ BUILT_IN = {
     "ials": "fedrec.methods.central.ials:IALS",
     "colr": "fedrec.methods.colr:CoLR",
     "fedcia": "fedrec.methods.fedcia:FedCIA",
+    "blend": "fedrec.methods.blend:Blend",
 }
 """In the order they are listed; imported only when asked for."""
 
@@ -110,7 +111,7 @@ def create(
     for key in options:
         if key not in kind.Config.model_fields:
             raise ConfigError(unknown(f"setting of {name}", key, kind.Config.model_fields))
-    method = kind(kind.configure(known | options))
+    method = kind(kind.configure(kind.completed(known | options, protocol, data)))
     if rounds is not None:
         method.rounds = rounds
     return method

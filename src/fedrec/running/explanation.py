@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from fedrec.data.interactions import Interactions
 from fedrec.errors import ConfigError
 from fedrec.federation.recommender import Recommender
-from fedrec.federation.trainer import FromHistory, Trainer
+from fedrec.federation.trainer import FromHistory, OfParts, Trainer
 
 MOST = 3
 """Reasons named unless more are asked for."""
@@ -31,16 +31,29 @@ class Explanation:
     item: str | int
     score: float
     reasons: tuple[Reason, ...]
+    parts: dict[str, float] = field(default_factory=dict)
+    """What each of several recommenders adds to it, where it is a blend of them."""
 
     @property
     def rest(self) -> float:
         """What the items that are not named add up to, and whatever the past has nothing to do with."""
-        return self.score - sum(reason.part for reason in self.reasons)
+        return self.score - sum(reason.part for reason in self.reasons) - sum(self.parts.values())
 
     def describe(self) -> dict[str, Any]:
         """Plain values."""
         reasons = [{"item": reason.item, "part": reason.part} for reason in self.reasons]
-        return {"item": self.item, "score": self.score, "because": reasons, "rest": self.rest}
+        found = {"item": self.item, "score": self.score, "because": reasons, "rest": self.rest}
+        return found | ({"parts": self.parts} if self.parts else {})
+
+
+def explain_parts(trainer: OfParts, data: Interactions, client: Tensor, items: Tensor) -> list[Explanation]:
+    """Of every one of ``items`` [k]: what each part of a blend adds to its score for this ``client`` [1]."""
+    added = {name: values[0].tolist() for name, values in trainer.added(client, items).items()}
+    found = []
+    for column, item in enumerate(items.tolist()):
+        parts = {name: values[column] for name, values in added.items()}
+        found.append(Explanation(data.item_ids[item], sum(parts.values()), (), parts))
+    return found
 
 
 def explain(

@@ -14,9 +14,9 @@ from fedrec.evaluation.evaluator import Evaluation
 from fedrec.evaluation.ranking import top_items
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
-from fedrec.federation.trainer import Trainer
+from fedrec.federation.trainer import OfParts, Trainer
 from fedrec.protocol.split import Split
-from fedrec.running.explanation import MOST, Explanation, explain
+from fedrec.running.explanation import MOST, Explanation, explain, explain_parts
 from fedrec.running.saving import save_model, save_result, save_values
 from fedrec.running.similar import similarities
 
@@ -81,8 +81,12 @@ class Run:
     def explain(self, user: str | int, *items: str | int, most: int = MOST) -> list[Explanation]:
         """What a user's past has to do with the scores of ``items`` (original ids), for methods that say they ``explains``.
 
-        Of every item the ``most`` past items that add or take most; their parts and the rest are the score.
+        Of every item the ``most`` past items that add or take most; their parts and the rest are the score. Of a blend: what each
+        of its parts adds.
         """
+        if isinstance(self.trainer, OfParts):
+            wanted = torch.tensor([self.item(item) for item in items], dtype=torch.int64)
+            return explain_parts(self.trainer, self.split.data, torch.tensor([self.client(user)]), wanted)
         own = torch.tensor(self.split.training.own_list(self.client(user)), dtype=torch.int64)
         asked = torch.tensor([self.item(item) for item in items], dtype=torch.int64)
         return explain(self.method, self.trainer, self.split.data, own, asked, most)
