@@ -21,7 +21,9 @@ def recommend(
     run: RunFolder,
     user: Annotated[str, typer.Option(help="Original id of a user.")],
     k: Annotated[int, typer.Option("-k", help="Length of the list.", min=1)] = 10,
-    explain: Annotated[bool, typer.Option("--explain", help="Say which past items, or parts of a blend, a score is made of.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which past items, or parts of a blend, a score is made of.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the best new items for one user of a trained RUN (the folder that --out named)."""
