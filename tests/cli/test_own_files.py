@@ -100,3 +100,52 @@ def test_refusals_name_the_flag(capsys, tmp_path, content, words, hint):
 def test_options_of_files_are_not_for_data_sets_by_name(capsys, shop):
     assert "--where is for files of your own" in refused(capsys, "data", "stats", "demo", "--where", "a=b")
     assert "'demo' is no file" in refused(capsys, "data", "stats", "demo", str(shop / "dated.csv"))
+
+
+def test_recommendations_of_all_users_in_a_file_and_of_somebody_new(capsys, shop):
+    folder, recs = shop / "run", shop / "recs.csv"
+    words = ("--data", shop / "dated.csv", "--items", shop / "items.csv", "--out", folder, "--quiet")
+    assert run(capsys, "train", "fedslist", *words)[0] == 0
+    code, _, err = run(capsys, "recommend", folder, "--all", "--out", recs, "-k", "3", "--titles")
+    assert code == 0, err
+    assert "90 rows for 30 users" in err
+    lines = recs.read_text().replace('"', "").splitlines()
+    assert (lines[0], len(lines)) == ("user,rank,item,score,title", 91)
+    (shop / "who.csv").write_text("user_id\n7\n3\n")
+    (shop / "these.txt").write_text("p1\np2\np3\n")
+    few = ("--users", shop / "who.csv", "--only", shop / "these.txt", "--without", "p2", "--out", shop / "few.parquet")
+    assert run(capsys, "recommend", folder, *few)[0] == 0
+    rows = pq.read_table(shop / "few.parquet").to_pylist()
+    assert {row["user"] for row in rows} == {3, 7}
+    assert {row["item"] for row in rows} <= {"p1", "p3"}
+    code, out, err = run(capsys, "recommend", folder, "--history", "p1,p4", "--explain")
+    assert code == 0, err
+    assert "somebody with this history" in out
+    assert "Product " in out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ((), "nobody cannot be recommended to; give one of --user"),
+        (("--user", "3", "--history", "p1"), "--user and --history cannot be"),
+        (("--all",), "give --out FILE"),
+        (("--user", "3", "--out", "x.csv"), "--out is for lists of many users"),
+        (("--all", "--out", "x.txt"), "end the name with one of these"),
+        (("--users", "nowhere", "--out", "x.csv"), "there is no such file of users"),
+        (("--all", "--titles", "--out", "x.csv"), "no titles of items; train with --items FILE"),
+        (("--history", "p1,nothing"), "no item 'nothing'"),
+    ],
+)
+def test_what_recommend_refuses(capsys, small_run, words, hint):
+    assert hint in refused(capsys, "recommend", small_run, *words)
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    import fedrec
+
+    folder = tmp_path_factory.mktemp("run")
+    frame = {"user": [u for u, _, _ in ROWS], "item": [i for _, i, _ in ROWS]}
+    fedrec.Recommender("popularity").fit(frame).save(folder)
+    return folder
