@@ -54,7 +54,7 @@ def rows_of(text):
     table = re.search(r"<table>(.*?)</table>", text, re.S)[1]
     found = {}
     for name, cells in re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', table):
-        found[name] = re.findall(r"<td[^>]*>(.*?)</td>", cells)
+        found[name.replace("<wbr>", "")] = re.findall(r"<td[^>]*>(.*?)</td>", cells)
     return found
 
 
@@ -78,6 +78,18 @@ def test_the_table_has_ours_published_and_the_difference(study):
     ]
     assert cells[4] == "2 of 3"
     assert rows_of(html(study))["Merged, rho=0"][2:4] == ["–", "–"]
+
+
+def test_rows_of_one_value_are_said_to_be_level_and_nothing_is_minus_zero(study, tmp_path):
+    content = json.loads((study / "study.json").read_text())
+    for row in content["rows"]:
+        for value in row["values"]:
+            value["mean"], value["difference"] = 0.92681, value["published"] and -0.00001
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    said = html(tmp_path / "study.json")
+    assert re.search(r"</strong> and <strong>[^<]*</strong> are best by HR@10 with 0.9268 each", said)
+    assert "+0.0000" in said
+    assert "−0.0000" not in said
 
 
 def test_missing_runs_are_named(study):

@@ -50,7 +50,7 @@ def tests(section: Section) -> str:
     rows = [
         [
             Cell(t.label), Cell(t.reference, "words"), Cell(t.data, "words"), Cell(t.protocol, "words"), Cell(t.metric, "words"), Cell(f"{t.users:,}"),
-            Cell(f"{t.difference:+.4f}"), Cell(f"{t.low:+.4f} to {t.high:+.4f}"), Cell(_p(t.bootstrap_holm)), Cell(_p(t.wilcoxon_holm)),
+            Cell(f"{t.difference:+z.4f}"), Cell(f"{t.low:+.4f} to {t.high:+.4f}"), Cell(_p(t.bootstrap_holm)), Cell(_p(t.wilcoxon_holm)),
         ]
         for t in section.study.tests
     ]  # fmt: skip

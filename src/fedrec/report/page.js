@@ -164,6 +164,10 @@
       return `<rect x="2" y="2" width="14" height="10" rx="1" fill="${c}" ${lighter ? 'opacity="0.6"' : ""}/>`;
     }
     if (series.kind === "point") {
+      const shape = turn(series, t, SYMBOLS);
+      if (!series.faint && shape === "square") return `<rect x="5" y="3" width="8" height="8" fill="${c}"/>`;
+      if (!series.faint && shape === "diamond") return `<path d="M9 2l5 5-5 5-5-5z" fill="${c}"/>`;
+      if (!series.faint && shape === "triangle-up") return `<path d="M9 2.5l5 8.5h-10z" fill="${c}"/>`;
       return series.colour === null && !series.faint ? `<path d="M9 2l5 5-5 5-5-5z" fill="none" stroke="${c}" stroke-width="2"/>` : `<circle cx="9" cy="7" r="4.5" fill="${c}"/>`;
     }
     return `<line x1="0" x2="18" y1="7" y2="7" stroke="${c}" stroke-width="2.5" stroke-dasharray="${series.kind === "level" ? "5 3" : dash}"/>`;

@@ -199,7 +199,7 @@ def _number(value: float | None) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.4f}"
+    return f"{value:+z.4f}"
 
 
 def _plain(value: float | None, unit: float, digits: int = 1) -> str:

@@ -54,10 +54,14 @@ def findings(section: Section) -> str:
         sure = "one seed, so the spread is unknown"
         if len(spreads) == 2:
             sure = f"{'closer' if first - second < max(spreads) else 'further apart'} than the spread over seeds"
-        said.append(
-            f"<li>{text(title)}: <strong>{text(winner.name)}</strong> is best by {text(metric)} with {first:.4f}, before "
-            f"{text(runner.name)} with {second:.4f} ({sure}).</li>"
-        )
+        level = [f"<strong>{text(row.name)}</strong>" for value, row in known if f"{value:.4f}" == f"{first:.4f}"]
+        if len(level) > 1:
+            best = f"{', '.join(level[:-1])} and {level[-1]} are best by {text(metric)} with {first:.4f} each"
+        else:
+            best = (
+                f"{level[0]} is best by {text(metric)} with {first:.4f}, before {text(runner.name)} with {second:.4f}"
+            )
+        said.append(f"<li>{text(title)}: {best} ({sure}).</li>")
     return f'<ul class="findings">{"".join(said)}</ul>' if said else ""
 
 
@@ -74,7 +78,7 @@ def _values(row: Row, column: str, best: float | None, *, spread: bool, publishe
         known = value is not None and value.published is not None
         cells.append(Cell(_number(value.published, column) if known and value else NONE, "soft"))
         difference = value.difference if value is not None else None
-        cells.append(Cell(NONE if difference is None else f"{difference:+.4f}".replace("-", "−"), "soft"))
+        cells.append(Cell(NONE if difference is None else f"{difference:+z.4f}".replace("-", "−"), "soft"))
     return cells
 
 

@@ -54,10 +54,10 @@ def _value(place: str, studies: dict[str, StudyResult], path: Path) -> str:
     value = _find(studies[name], data, protocol, row, column)
     if kind.startswith("over "):
         other = _find(studies[name], data, protocol, kind.removeprefix("over "), column)
-        return _said(None if value.mean is None or other.mean is None else value.mean - other.mean, "+.3f")
+        return _said(None if value.mean is None or other.mean is None else value.mean - other.mean, "+z.3f")
     if kind not in KINDS:
         raise FedrecError(unknown("kind of value", kind, KINDS))
-    return _said(getattr(value, kind), "+.3f" if kind == "difference" else ".3f")
+    return _said(getattr(value, kind), "+z.3f" if kind == "difference" else ".3f")
 
 
 def _count(study: StudyResult, data: str, protocol: str, what: str) -> str:

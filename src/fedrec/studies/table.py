@@ -95,7 +95,7 @@ def _number(value: float | None) -> str:
 
 
 def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4f}" if abs(value) < 100 else f"{value:+,.0f}"
+    return "-" if value is None else f"{value:+z.4f}" if abs(value) < 100 else f"{value:+,.0f}"
 
 
 def _plain(value: float | None, digits: int) -> str:
