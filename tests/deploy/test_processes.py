@@ -20,8 +20,9 @@ from fedrec.deploy.items import write_interactions
 from fedrec.deploy.plan import Plan
 from fedrec.deploy.processes import processes
 from fedrec.deploy.provision import provision
+from fedrec.deploy.recommending import recommend
 from fedrec.deploy.run import run
-from fedrec.deploy.service import connected_sites, recommend, run_at, runs_of
+from fedrec.deploy.service import connected_sites, run_at, runs_of
 from fedrec.deploy.transport import Local
 from fedrec.errors import FedrecError
 from fedrec.methods import create

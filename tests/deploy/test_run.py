@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 from sites_at_hand import NAMES, plan_of, sites_of, train
 
-from fedrec.deploy.service import recommend
+from fedrec.deploy.recommending import recommend
 from fedrec.deploy.transport import Local, Missing
 from fedrec.errors import FedrecError
 from fedrec.running.saved import read_result
@@ -118,6 +118,33 @@ def test_users_are_recommended_to_at_their_site_from_its_disk(demo, tmp_path):
     assert not theirs & {item for item, _ in found}
     with pytest.raises(FedrecError, match="does not take part"):
         recommend(folder, str(sites["east"].read().user_ids[0]), 5)
+
+
+def test_who_came_after_a_run_is_served_from_their_history_where_nothing_else_is_needed(demo, tmp_path):
+    about = {
+        "format": 1,
+        "federation": "f",
+        "name": "north",
+        "server": "localhost:1",
+        "data": str(tmp_path / "new.csv"),
+    }
+    for method, options in (("fedgram", {}), ("fedmf", FAST)):
+        sites = sites_of(demo, tmp_path / method / "sites")
+        train(demo, tmp_path / method, method, options, sites=sites, rounds=1)
+        (sites["north"].folder / "site.json").write_text(json.dumps(about))
+    there = sites["north"].read()
+    user, rows = str(there.user_ids[3]), there.items[there.users == 3]
+    lines = [f"{name},{there.item_ids[item]}" for name in (user, "newcomer") for item in rows]
+    (tmp_path / "new.csv").write_text("\n".join(["user,item", *lines, "nobody,unheard-of"]))
+    found = recommend(tmp_path / "fedgram" / "sites" / "north", "newcomer", 5)
+    assert len(found) == 5
+    assert not {there.item_ids[item] for item in rows} & {item for item, _ in found}
+    same = recommend(tmp_path / "fedgram" / "sites" / "north", user, 5)
+    assert len({item for item, _ in found} & {item for item, _ in same}) >= 2  # but for what was held out
+    with pytest.raises(FedrecError, match=r"came after run .* they take part in the next run"):
+        recommend(tmp_path / "fedmf" / "sites" / "north", "newcomer", 5)
+    with pytest.raises(FedrecError, match=r"does not take part in run .* none of the run's items"):
+        recommend(tmp_path / "fedgram" / "sites" / "north", "nobody", 5)
 
 
 def test_the_server_keeps_no_private_state_and_sites_keep_little(demo, tmp_path):

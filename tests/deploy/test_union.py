@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from sites_at_hand import NAMES, PROTOCOL, plan_of, sites_of, thirds, train
 
 import fedrec
+from fedrec.data.filters import take
+from fedrec.deploy.items import write_interactions
 from fedrec.deploy.message import BadMessageError, Message
 from fedrec.deploy.pooled import pooled
+from fedrec.deploy.recommending import recommend
 from fedrec.deploy.site_data import site_data
 from fedrec.deploy.transport import Local
 from fedrec.deploy.union import KEY, ItemNames, as_tensor, union
@@ -82,3 +86,17 @@ def test_a_site_without_the_key_is_told_of_and_left_out(demo, tmp_path):
     result = train(demo, tmp_path, "popularity", {}, sites=found, plan=plan, rounds=1, tell=told.append)
     assert any(line.startswith("site west does not tell its items: it refused:") for line in told)
     assert result.users == len(set(demo.users)) - thirds(demo)[2].n_users
+
+
+def test_lists_bear_the_names_that_the_site_has(demo, tmp_path):
+    found = sites(demo, tmp_path / "sites")
+    plan = dataclasses.replace(plan_of(demo), catalogue=(), hashed=True)
+    train(demo, tmp_path, "popularity", {}, sites=found, plan=plan, rounds=1)
+    part, file = thirds(demo)[1], tmp_path / "north.csv"
+    kept = take(part, np.flatnonzero(part.items % 2 == 0))  # what other sites have besides has no name here
+    write_interactions(file, kept)
+    about = {"format": 1, "federation": "f", "name": "north", "server": "localhost:1", "data": str(file)}
+    (tmp_path / "sites" / "north" / "site.json").write_text(json.dumps(about))
+    listed = [item for item, _ in recommend(tmp_path / "sites" / "north", str(part.user_ids[0]), 10)]
+    assert len(listed) == 10
+    assert set(listed) <= {part.item_ids[code] for code in kept.items}

@@ -290,6 +290,6 @@ def recommend(
     """Print the best new items for a user, at the user's site; nothing is sent anywhere."""
     _needs_extra()
     from fedrec.cli.recommend import show_list
-    from fedrec.deploy.service import recommend as best
+    from fedrec.deploy.recommending import recommend as best
 
     show_list(user, best(folder, user, k, run), as_json, k)

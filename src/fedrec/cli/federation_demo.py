@@ -22,7 +22,8 @@ from fedrec.deploy.items import write_interactions
 from fedrec.deploy.pooled import pooled
 from fedrec.deploy.processes import Processes, processes
 from fedrec.deploy.provision import provision
-from fedrec.deploy.service import interactions_of, recommend, run_at
+from fedrec.deploy.recommending import recommend
+from fedrec.deploy.service import interactions_of, run_at
 from fedrec.deploy.site_data import site_data
 from fedrec.errors import DataError
 from fedrec.federation.result import Result

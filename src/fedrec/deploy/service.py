@@ -15,22 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedrec.data.interactions import Interactions
 from fedrec.data.reading import read_csv
 from fedrec.deploy.certificates import expiry
 from fedrec.deploy.folders import ServerSettings, SiteSettings, catalogue, save, server_settings, site_settings
-from fedrec.deploy.message import Message
-from fedrec.deploy.parts import Download
 from fedrec.deploy.plan import Plan
 from fedrec.deploy.run import run
 from fedrec.deploy.site import Site
-from fedrec.deploy.site_run import SiteRun
-from fedrec.deploy.site_store import SiteStore
-from fedrec.deploy.union import ItemNames
-from fedrec.errors import ConfigError, DataError, FedrecError
-from fedrec.evaluation.ranking import top_items
+from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Result
 from fedrec.protocol.protocol import Protocol
@@ -228,35 +220,3 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
             about = {"run": path.name, "method": claim["method"], "rounds": claim["rounds"]}
             found.append(about | {"done": len(lines), "ended": ended})
     return found
-
-
-def recommend(folder: Path, user: str, k: int, run: str | None = None) -> list[tuple[str | int, float]]:
-    """The ``k`` best new items for a user of this site, with the newest finished run, or the one named."""
-    settings = site_settings(folder)
-    store = SiteStore(folder, run or _newest(folder))
-    message = Message.decode(store.download())
-    found = SiteRun(store, settings.smallest_group)
-    found.go_to(message.integer("number"))
-    data = found.split.data
-    by_text = {str(key): code for key, code in data.user_index.items()}
-    if user not in by_text:
-        raise DataError(
-            f"user '{user}' does not take part in run {store.run} at this site; give the id of one who does."
-        )
-    client, download = by_text[user], Download.unpack(message, found.task.n_clients)
-    scores = found.clients.scores(torch.tensor([client + found.first]), download)
-    seen = torch.from_numpy(found.split.touched[client].astype("int64"))
-    names: Sequence[str | int] = data.item_ids
-    if store.setup()[0].get("hashed"):  # items that only other sites have bear no name here
-        known = ItemNames(folder).back(interactions_of(folder).item_ids)
-        seen = torch.cat([seen, torch.tensor([i for i, one in enumerate(data.item_ids) if one not in known]).long()])
-        names = [known.get(str(one), "") for one in data.item_ids]
-    items = top_items(scores, (torch.zeros_like(seen), seen), k)[0]
-    return [(names[i], float(scores[0, i])) for i in items[items >= 0].tolist()]
-
-
-def _newest(folder: Path) -> str:
-    found = sorted((folder / "runs").glob("*/download"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise FedrecError(f"no run has ended at the site in {folder}, so there is nothing to recommend with.")
-    return found[-1].parent.name
