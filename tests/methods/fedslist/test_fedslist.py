@@ -170,6 +170,11 @@ def test_bytes_are_those_of_a_dense_sum_up_and_of_what_is_kept_down(small):
     report = Simulation(FedSlist(keep=None), small.training).round(0)
     assert report.bytes_up == 40 * 4 * (m * (m + 1) // 2 + m * m)
     assert report.bytes_down == 40 * (4 * m * m + 1)
+    simulation = Simulation(FedSlist(n_max=8), small.training)
+    sizes = np.minimum(small.training.positives.counts, 8)
+    found = simulation.diagnostics()["bytes_up_without_zeros"]
+    assert found["mean"] == pytest.approx(8 * np.mean(sizes * (sizes + 1) / 2 + sizes**2))
+    assert found["largest"] == 8 * (36 + 64)
     kept = Simulation(FedSlist(keep=10, bits=8), small.training).round(0)
     assert kept.bytes_down == 40 * (m * 10 * (1 + 2) + 4 * m + 1)
 

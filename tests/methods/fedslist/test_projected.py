@@ -5,7 +5,9 @@ from fedrec.methods.fedslist.projected import add_projected, add_sketch
 from fedrec.parts.order import Decay, add_histories
 from fedrec.parts.symmetric import mirror_
 
-HISTORIES = torch.tensor([[3, 1, 4, 0, 5], [2, 0, -1, -1, -1], [5, 4, 3, 2, -1], [1, -1, -1, -1, -1]], dtype=torch.int32)
+HISTORIES = torch.tensor(
+    [[3, 1, 4, 0, 5], [2, 0, -1, -1, -1], [5, 4, 3, 2, -1], [1, -1, -1, -1, -1]], dtype=torch.int32
+)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ from fedrec.parts.symmetric import positive_part
 from fedrec.sampling import streams
 
 NOISE = "noise_std"
+SPARSE = 8
+"""Bytes of an entry that is sent with its place."""
 NOISY = 40
 """Bytes more for every pair of items where there is noise: the noise, and eigenvectors."""
 
@@ -203,7 +205,12 @@ class FedSlist(SumMethod):
         return self.config.parts({name: tensor(payload, name)[0] for name in payload}, history, items)
 
     def diagnostics(self, task: Task, server: State, ledger: Ledger) -> dict[str, Any]:
-        """Whether order counted and, with noise, what the accountant says."""
+        """Whether order counted, what sums without zeros would be and, with noise, what the accountant says."""
         c = self.config
         noise = {} if c.epsilon is None else report(c.epsilon, c.delta, float(server[NOISE]))
-        return c.about(server) | noise
+        sizes = task.counts[task.able].clamp(max=c.n_max or task.n_items).double()
+        entries = sizes * (sizes + 1) / 2 + sizes**2  # of A's upper triangle and of R, each with the number of its pair
+        sparse = (
+            {"mean": float(entries.mean()) * SPARSE, "largest": float(entries.max()) * SPARSE} if len(entries) else {}
+        )
+        return c.about(server) | {"bytes_up_without_zeros": sparse} | noise
