@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedrec.running.listeners import Listener
     from fedrec.running.options import RunOptions
     from fedrec.running.run import Run
+    from fedrec.serving.model import Model, load_model
     from fedrec.studies.comparing import compare
     from fedrec.studies.runner import reproduce
     from fedrec.studies.tuning import tune
@@ -43,6 +44,7 @@ _HOMES = {
     "fedrec.running.listeners": ("Listener",),
     "fedrec.running.options": ("RunOptions",),
     "fedrec.running.run": ("Run",),
+    "fedrec.serving.model": ("Model", "load_model"),
     "fedrec.studies.comparing": ("compare",),
     "fedrec.studies.runner": ("reproduce",),
     "fedrec.studies.tuning": ("tune",),
@@ -60,6 +62,7 @@ __all__ = [
     "FedrecError",
     "Interactions",
     "Listener",
+    "Model",
     "Privacy",
     "Protocol",
     "Recommender",
@@ -71,6 +74,7 @@ __all__ = [
     "create",
     "from_frame",
     "load",
+    "load_model",
     "load_run",
     "preset",
     "read",

@@ -149,3 +149,29 @@ def small_run(tmp_path_factory):
     frame = {"user": [u for u, _, _ in ROWS], "item": [i for _, i, _ in ROWS]}
     fedrec.Recommender("popularity").fit(frame).save(folder)
     return folder
+
+
+def test_a_final_model_is_exported_and_used_without_the_data(capsys, shop, tmp_path_factory):
+    data = ("--data", shop / "dated.csv", "--quiet")
+    assert (
+        run(capsys, "train", "fedmf", *data, "--rounds", "9", "--out", shop / "run", "--items", shop / "items.csv")[0]
+        == 0
+    )
+    chosen = json.loads((shop / "run" / "result.json").read_text())["selected_round"]
+    code, _, err = run(capsys, "train", "--config", shop / "run" / "config.toml", "--final", "--out", shop / "final")
+    assert code == 0, err
+    final = json.loads((shop / "final" / "result.json").read_text())
+    assert (final["rounds"], final["protocol"]) == (chosen, "whole")
+    assert chosen < 9  # or it would not be seen whose number of rounds it is
+    assert set(final["test"]["full"].values()) == {None}
+    assert f"{chosen} rounds, which" in err
+    away = tmp_path_factory.mktemp("away")
+    assert run(capsys, "export", shop / "final", "-o", away / "model", "--clients", away / "clients")[0] == 0
+    assert len(list((away / "clients").iterdir())) == 30
+    for path in ("dated.csv", "items.csv"):
+        (shop / path).unlink()
+    code, out, err = run(capsys, "recommend", away / "model", "--history", "p1,p4", "-k", "3", "--json")
+    assert code == 0, err
+    assert len(json.loads(out)["items"]) == 3
+    assert "Product " in json.loads(out)["items"][0]["title"]
+    assert "holds nothing of any user" in refused(capsys, "recommend", away / "model", "--user", "3")

@@ -10,6 +10,7 @@ import fedrec.cli.audit as audit
 import fedrec.cli.bench as bench
 import fedrec.cli.compare as compare
 import fedrec.cli.data as data
+import fedrec.cli.export as export
 import fedrec.cli.federation as federation
 import fedrec.cli.inspect as inspect
 import fedrec.cli.quickstart as quickstart
@@ -40,5 +41,5 @@ def main(
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
 app.add_typer(federation.app, name="federation")
-for module in (quickstart, train, recommend, show, report, inspect, audit, bench, reproduce, compare, tune):
+for module in (quickstart, train, recommend, export, show, report, inspect, audit, bench, reproduce, compare, tune):
     module.register(app)

@@ -16,6 +16,7 @@ from fedrec.errors import ConfigError, DataError
 from fedrec.running.explanation import Explanation
 from fedrec.running.list_files import check_name, write_lists
 from fedrec.running.run import Run
+from fedrec.serving.model import INFO, load_model
 
 
 def register(app: typer.Typer) -> None:
@@ -65,12 +66,17 @@ def recommend(
         return
     if out_file is not None:
         raise ConfigError("--out is for lists of many users; give --users or --all, or leave it out.")
-    trained = load_run(run, device=device)
+    trained = load_model(run, device=device) if (run / INFO).is_file() else load_run(run, device=device)
     past = None if history is None else listed(history)
     found = trained.recommend(user, k, history=past, **chosen)
     if explain:
         items = [item for item, _ in found]
-        reasons = trained.explain_history(past, *items) if past is not None else trained.explain(str(user), *items)
+        if past is not None:
+            reasons = trained.explain_history(past, *items)
+        elif isinstance(trained, Run):
+            reasons = trained.explain(str(user), *items)
+        else:
+            raise ConfigError("--explain needs a --history here: an exported model holds nobody's.")
         show_reasons(user, reasons, as_json, trained.title)
     else:
         show_list(user, found, as_json, k, trained.title)

@@ -56,7 +56,10 @@ from fedrec.cli.tables import print_results
 from fedrec.errors import ConfigError
 from fedrec.methods import create
 from fedrec.protocol.given import GIVEN, given_split
+from fedrec.protocol.whole import WHOLE
 from fedrec.running.options import RunOptions
+from fedrec.running.saved import read_result
+from fedrec.running.saving import RESULT
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +67,8 @@ def register(app: typer.Typer) -> None:
     app.command("train")(train_command)
 
 
+ALWAYS_LAST = 10**9
+"""Evaluating so seldom is evaluating after the last round."""
 _data = partial(typer.Option, rich_help_panel=DATA)
 _training = partial(typer.Option, rich_help_panel=TRAINING)
 _folder = partial(typer.Option, rich_help_panel=FOLDER)
@@ -93,6 +98,9 @@ def train_command(
         str | None,
         _data(metavar="PATH", help="Test pairs (user,item) of a published split.", callback=check_path),
     ] = None,
+    final: Annotated[
+        bool, _data("--final", help="Train on all rows and hold out nothing: for use, once settings are chosen.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         _training(
@@ -164,6 +172,11 @@ def train_command(
     if protocol is not None and split_file is not None:  # the one that was said now wins over the one in a file
         protocol = None if from_file(context, "protocol") else protocol
         split_file = None if from_file(context, "split_file") else split_file
+    if final:
+        if split_file is not None:
+            raise ConfigError("--final holds out nothing and --split-file gives a test set; leave one out.")
+        rounds = final_rounds(config, rounds if not from_file(context, "rounds") else None, quiet)
+        evaluate_every = ALWAYS_LAST
     run_options = RunOptions(
         **{
             "rounds": rounds,
@@ -193,6 +206,9 @@ def train_command(
                 "choices)."
             )
         chosen = GIVEN.with_options(**choices) if choices else GIVEN
+    elif final:
+        read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, choices)
+        chosen = WHOLE
     else:
         chosen = read_protocol(DEFAULT_PROTOCOL if protocol is None else protocol, choices)
     said = parse_settings(settings or [])
@@ -225,3 +241,15 @@ def train_command(
         print_json(run.result.model_dump(mode="json"))
     else:
         print_results([run.result], form)
+
+
+def final_rounds(config: Path | None, said: int | None, quiet: bool) -> int | None:
+    """Rounds of training on all rows: as said, or as many as the run beside the configuration found best on validation."""
+    if said is not None or config is None or not (config.parent / RESULT).exists():
+        return said
+    found = read_result(config.parent)
+    if not quiet:
+        err.print(
+            f"{found.selected_round} rounds, which {config.parent} found best on {found.selected_on}.", soft_wrap=True
+        )
+    return found.selected_round

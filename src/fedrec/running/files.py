@@ -63,10 +63,10 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write atomically in the safetensors format."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
+    """Write atomically in the safetensors format, with words ``about`` it."""
     with writing(path) as part:
-        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, part)
+        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, part, about)
 
 
 def append_line(path: Path, text: str) -> None:

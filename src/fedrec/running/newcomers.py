@@ -7,7 +7,6 @@ engine trains any client's, a batch of one, against the server's state as it is:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -63,6 +62,8 @@ class Newcomers:
             own = {name: value for name, value in fresh.state().items() if not is_private(name)}
             check_state(own, self.state)
             self._ready = self._loaded(fresh)
+            if not self.at_once and not isinstance(fresh, Simulation):
+                return "it has no local training of its own"
         except (StateMismatchError, ConfigError) as error:
             return (
                 f"its server keeps something for every client ({str(error).rstrip('.')}), and has nothing for a new one"
@@ -83,13 +84,30 @@ class Newcomers:
     def scores(self, history: Tensor) -> Tensor:
         """Scores [m] of every item for somebody with these distinct items [W], oldest first."""
         if isinstance(self._ready, FromHistory) and self.at_once:
-            return self._ready.scores_from(history[None])[0].cpu()
+            past = history if len(history) else torch.tensor([-1])
+            return self._ready.scores_from(past[None])[0].cpu()
         if not len(history):
             return self._ready.scores(torch.zeros(1, dtype=torch.int64))[0].cpu()
-        trainer = self._loaded(self.method.trainer(self._view(history.numpy()), self.setup))
-        assert isinstance(trainer, Simulation)
+        trainer = self._alone(history)
         _train_alone(trainer, self.rounds)
         return trainer.scores(torch.zeros(1, dtype=torch.int64))[0].cpu()
+
+    @torch.no_grad()
+    def known(self, history: Tensor, private: Mapping[str, Tensor]) -> Tensor:
+        """Scores [m] of a client with this history and this ``private`` state, which somebody trained before."""
+        if self.at_once:
+            return self.scores(history)
+        trainer = self._alone(history)
+        own = {f"clients.{name}": value for name, value in trainer.store.tensors.items()}
+        given = {f"clients.{name}": value for name, value in private.items()}
+        check_state(own, given)
+        trainer.load_state(trainer.state() | given)
+        return trainer.scores(torch.zeros(1, dtype=torch.int64))[0].cpu()
+
+    def _alone(self, history: Tensor) -> Simulation:
+        trainer = self._loaded(self.method.trainer(self._view(history.numpy()), self.setup))
+        assert isinstance(trainer, Simulation)  # or it would have been refused
+        return trainer
 
     def contributions(self, history: Tensor, items: Tensor) -> Tensor:
         """What every item of a history [W] adds to the scores of ``items`` [k], as [W, k]; for methods that ``explains``."""
@@ -123,8 +141,3 @@ class Nobody(Gathering):
     def step(self, server: State, round: int) -> State:
         """Nothing changes."""
         return server
-
-
-def server_state(trainer: Any) -> dict[str, Tensor]:
-    """What of a trainer's state is the server's."""
-    return {name: value for name, value in trainer.state().items() if not is_private(name)}
