@@ -21,6 +21,7 @@ QUIET = {"progress": False, "device": "cpu"}
         ({"seed": 2**63}, "option seed"),
         ({"store": "disc"}, "option store is 'disc': .*'memory' or 'disk'"),
         ({"privacy": {"clip": -1.0}}, r"option privacy\.clip is -1\.0"),
+        ({"privacy": {"mechanism": "central", "clip": -2.0}}, r"option privacy\.clip is -2\.0"),
         ({"resume": True}, "resuming a run needs a run folder"),
         ({"store": "disk"}, "needs a run folder"),
         ({"tensorboard": True}, "needs a run folder"),

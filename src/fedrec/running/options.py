@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedrec.compute.device import check_threads
 from fedrec.errors import ConfigError, unknown
+from fedrec.federation.central_privacy import CentralPrivacy
 from fedrec.federation.stages import Noise
 from fedrec.settings import Settings
 
@@ -89,7 +90,13 @@ class RunOptions(Settings):
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
+    """What is wrong with which option; of the kinds of privacy, with the one that the mechanism says."""
+    found = error.errors()
+    central = any(one["loc"][-1:] == ("mechanism",) and one["input"] == "central" for one in found)
+    of_central = [one for one in found if CentralPrivacy.__name__ in str(one["loc"][1:2])]
+    first = (of_central if central and of_central else found)[0]
     text = first["msg"].removeprefix("Value error, ")
-    name = ".".join(str(part) for part in first["loc"])
+    top, *inner = first["loc"] or [""]
+    place = [top, *(inner[1:] if top == "privacy" else inner)]  # without the name of the kind
+    name = ".".join(map(str, place))
     return f"option {name} is {first['input']!r}: {text}." if name else f"{text}."
