@@ -14,6 +14,8 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "fedmf": ("fedmf", "fcf"),
     "fedgram": ("ease",),
     "fedslist": ("slist", "ease"),
+    "fedsasrec": ("sasrec",),
+    "sasrec": ("sasrec", "klenitskiy2023"),
     "mf": ("koren2009", "bpr"),
     "ials": ("ials", "ials2022"),
 }
