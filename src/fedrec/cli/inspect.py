@@ -43,7 +43,7 @@ def methods_command(
         _print_bibtex(name)
         return
     if name is not None:
-        found = _describe(name)
+        found = describe(name)
         if as_json:
             print_json(found)
         else:
@@ -52,7 +52,7 @@ def methods_command(
     rows = []
     for known in methods.names():
         try:
-            rows.append(_describe(known) if as_json else _brief(known))
+            rows.append(describe(known) if as_json else _brief(known))
         except ConfigError as error:  # somebody else's, installed beside this package
             err.print(str(error), soft_wrap=True)
     if as_json:
@@ -88,7 +88,8 @@ def _brief(name: str) -> dict[str, Any]:
     return {"name": name, "title": kind.title, "sees": usual if usual == other else f"{usual} *"}
 
 
-def _describe(name: str) -> dict[str, Any]:
+def describe(name: str) -> dict[str, Any]:
+    """All that is known of a method."""
     kind = methods.find(name)
     sent, (usual, other) = bytes_per_round(name), _sees(name)
     return {
