@@ -28,6 +28,7 @@ class EASEConfig(WeightsConfig):
     space: ClassVar[Space] = {
         "lam": Range(1.0, 20_000.0, log=True),
         "normalise": Options((False, True)),
+        "delta_q": Range(1.0, 1000.0, log=True),
     }
 
     lam: float = Field(500.0, gt=0)

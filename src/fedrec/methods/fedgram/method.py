@@ -50,6 +50,7 @@ class FedGramConfig(WeightsConfig, PartialConfig):
 
     space: ClassVar[Space] = {
         "lam": Range(1.0, 20_000.0, log=True),
+        "delta_q": Range(1.0, 1000.0, log=True),
     }
 
     lam: float = Field(500.0, gt=0)
@@ -96,6 +97,7 @@ class FedGram(SumMethod):
     server_keeps = "item-item counts of all clients together, and the weights"
     Config = FedGramConfig
     config: FedGramConfig
+    rounds = 1
     logits = False
     folds_in = explains = True
 

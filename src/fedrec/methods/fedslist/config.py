@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedrec.federation.payload import State
+from fedrec.federation.search import Range, Space
 from fedrec.methods.fedslist.projected import projected_parts, projected_scores
 from fedrec.parts.order import Decay
 from fedrec.parts.ordered_weights import weight_rows
@@ -26,6 +27,14 @@ def per_entry(config: WeightsConfig) -> int:
 
 class SlistConfig(WeightsConfig):
     """Settings of SLIST and FedSlist; none as a decay is an infinite one: distance does not count."""
+
+    space: ClassVar[Space] = {
+        "delta_p": Range(1.0, 20.0, log=True),
+        "delta_f": Range(0.5, 10.0, log=True),
+        "a": Range(0.01, 30.0, log=True),
+        "lam": Range(10.0, 20_000.0, log=True),
+        "delta_q": Range(1.0, 1000.0, log=True),
+    }
 
     delta_p: float | None = Field(3.0, gt=0)
     """How fast the past of a moment fades, in items."""

@@ -73,6 +73,7 @@ class FedSlist(SumMethod):
     server_keeps = "item-item weights"
     Config = FedSlistConfig
     config: FedSlistConfig
+    rounds = 1
     logits = False
     telling = ("variant", "rank")
     folds_in = explains = True
