@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 BESIDE := -n auto --maxprocesses 4 --dist loadfile  # tests run in a process per core, one thread each
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction docs package bench clean
+.PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction leaderboard docs package bench clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ reproduction: $(STAMP) ## Write docs/reproduction.md anew from the stored result
 docs: $(STAMP) ## Build the documentation site into build/site (strict; nothing is fetched)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+leaderboard: $(STAMP) ## Write docs/leaderboard.md and the README's table anew from stored results
+	$(BIN)/python -m fedrec.report.leaderboard
 
 package: $(STAMP) ## Build wheel and sdist into dist/, install the wheel in a fresh environment, try it
 	$(BIN)/python -m pytest -m slow tests/test_package.py

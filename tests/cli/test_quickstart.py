@@ -14,13 +14,13 @@ def test_it_trains_everything_under_both_protocols_and_recommends(capsys, monkey
     assert [(result.protocol, result.method) for result in shown] == [
         (protocol, name) for protocol in ("honest", "paper") for name, _ in quickstart.RUNS
     ]
-    assert {result.rounds for result in shown if result.method != "popularity"} == {2}
+    assert {result.rounds for result in shown if result.method not in ("popularity", "fedslist")} == {2}
     assert {result.seed for result in shown} == {result.split_seed for result in shown} == {3}
-    assert [result.leaks for result in shown] == [False] * 4 + [True] * 4
+    assert [result.leaks for result in shown] == [False] * 5 + [True] * 5
     settings = {(result.protocol, result.method): result.config for result in shown}
     assert settings["paper", "fedem"]["variant"] == "code"
     assert settings["honest", "fedem"]["variant"] != "code"
-    assert "recommends to user" in " ".join(out.split())
+    assert "fedslist recommends to user" in " ".join(out.split())
     assert "leaks" in out
 
 

@@ -146,7 +146,7 @@ def test_where_no_test_can_be_made_the_table_is_kept(tmp_path, monkeypatch):
     def none(*rows):
         raise DataError("no split in common")
 
-    monkeypatch.setattr(comparing, "_tests", none)
+    monkeypatch.setattr(comparing, "paired_tests", none)
     with pytest.raises(DataError):
         compare(["popularity", "random"], seeds=1, out=tmp_path, **QUIET)
     assert "popularity" in (tmp_path / "compare-popularity-random" / "table.md").read_text()

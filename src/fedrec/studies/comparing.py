@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec.errors import ConfigError, DataError, unknown
-from fedrec.evaluation import significance
 from fedrec.federation.config import validated
 from fedrec.federation.result import Result
 from fedrec.methods import create, find
 from fedrec.methods.own_file import is_own_file
 from fedrec.protocol import Protocol, preset
-from fedrec.running.saved import is_finished, read_per_client, read_result
+from fedrec.running.saved import is_finished, read_result
 from fedrec.studies.cell import Cell, Planned
-from fedrec.studies.collect import collect, ranking_of, validation_value
+from fedrec.studies.collect import collect, ranking_of
 from fedrec.studies.grid import GridRow
+from fedrec.studies.paired import paired_tests, selecting_metric
 from fedrec.studies.pool import Where
-from fedrec.studies.result import StudyResult, TestRecord
+from fedrec.studies.result import StudyResult
 from fedrec.studies.runner import OUT, run_grid, wanted_part, write
 from fedrec.studies.study import Column, Row, Study, column
 
@@ -66,7 +64,7 @@ def compare(
         raise ConfigError(unknown("reference", reference, labels))
     if len(rows) < 2:
         raise ConfigError("a comparison needs two methods or more; add another one.")
-    tested = metric or (f"{chosen.select_ranking} " * (chosen.select_ranking == "full") + chosen.select_metric)
+    tested = metric or selecting_metric(chosen)
     _check_metric(tested, chosen)
     from_folders = [_of_folder(label, folder, names, chosen, seeds) for label, folder in folders.items()]
     methods_only = [row for row in rows if row.label not in folders]
@@ -84,7 +82,9 @@ def compare(
     result = collect(study, wanted, grid, failures, folder)
     try:
         tests = [
-            test for name in names for test in _tests([r for r in grid if r.data == name], tested, reference, chosen)
+            test
+            for name in names
+            for test in paired_tests([r for r in grid if r.data == name], tested, reference, chosen)
         ]
     except DataError:
         write(result, folder)  # what was run is not lost
@@ -159,60 +159,3 @@ def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: Protocol
 
 def _same_file(result: Result, name: str) -> bool:
     return "path" in result.source and Path(result.source["path"]) == Path(name).resolve()
-
-
-def _tests(rows: Sequence[GridRow], metric: str, reference: str | None, protocol: Protocol) -> list[TestRecord]:
-    """Every row against the reference, on the seeds both have; Holm's correction is over the rows of one data set."""
-    found = {row.label: _finished(row) for row in rows}
-    found = {label: runs for label, runs in found.items() if runs}
-    if reference is None:
-        reference = max(found, key=lambda label: _validation(found[label], protocol), default=None)
-    if reference is None or reference not in found:
-        return []
-    others = [label for label in found if label != reference]
-    pairs = []
-    for label in others:
-        seeds = [seed for seed in found[reference] if seed in found[label]]
-        same = [s for s in seeds if found[label][s][1].split_hash == found[reference][s][1].split_hash]
-        if not same:
-            raise DataError(f"{label} and {reference} have no split in common; run both on the same data and seeds.")
-        both = [_users([found[name][seed][0] for seed in same], metric) for name in (label, reference)]
-        known = ~np.isnan(both[0]) & ~np.isnan(both[1])
-        pairs.append((both[0][known], both[1][known]))
-    single = [significance.compare({"a": a, "b": b}, baseline="b")[0] for a, b in pairs]
-    boots, ranks = (significance.holm(getattr(test, p) for test in single) for p in ("bootstrap_p", "wilcoxon_p"))
-    return [
-        TestRecord(
-            data=rows[0].data, protocol=protocol.name, metric=metric, label=label, reference=reference, users=test.users,
-            difference=test.difference, low=test.low, high=test.high,
-            bootstrap_p=test.bootstrap_p, bootstrap_holm=float(boot),
-            wilcoxon_p=test.wilcoxon_p, wilcoxon_holm=float(rank),
-        )
-        for label, test, boot, rank in zip(others, single, boots, ranks, strict=True)
-    ]  # fmt: skip
-
-
-def _finished(row: GridRow) -> dict[int, tuple[Path, Result]]:
-    """Folder and result of every finished cell, by seed."""
-    runs = {}
-    for cell in row.cells:
-        result = cell.result() if cell.finished else None
-        if isinstance(result, Result) and cell.folder is not None:
-            runs[cell.cell.seed] = (cell.folder, result)
-    return runs
-
-
-def _validation(runs: Mapping[int, tuple[Path, Result]], protocol: Protocol) -> float:
-    mean = statistics.fmean(validation_value(result, protocol) for _, result in runs.values())
-    return -math.inf if math.isnan(mean) else mean
-
-
-def _users(folders: Sequence[Path], metric: str) -> Values:
-    """The mean over runs of each user's value; NaN where a user has none in one of them."""
-    values = []
-    for folder in folders:
-        test = read_per_client(folder)["test"]
-        known = getattr(test, ranking_of(metric, bool(test.sampled)))
-        values.append(known[metric.rpartition(" ")[2]])
-    mean: Values = np.stack(values).mean(axis=0)
-    return mean

@@ -81,7 +81,7 @@ def _rows(
             base = Cell(
                 method=row.method, settings=settings, merge=row.merge, privacy=row.privacy, data=data, protocol=protocol,
                 seed=0, rounds=_rounds(study, row, protocol, wanted), keep_model=row.keep_model,
-                evaluate_every=1 if preset(protocol).select_on == "test" else study.evaluate_every,
+                evaluate_every=1 if preset(protocol).select_on == "test" else row.evaluate_every or study.evaluate_every,
             )  # fmt: skip
             every = [base.model_copy(update={"seed": seed}) for seed in wanted.seeds]
             found.options.append((chosen, [splits.planned(cell, label, cells) for cell in every]))

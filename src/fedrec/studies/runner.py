@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from fedrec.screen import Screen
 from fedrec.studies import worker
 from fedrec.studies.collect import Failures, collect
 from fedrec.studies.grid import GridRow, Wanted, grid_of
+from fedrec.studies.paired import paired_tests, selecting_metric
 from fedrec.studies.pool import Where, run_cells
 from fedrec.studies.progress import GridProgress
-from fedrec.studies.result import StudyResult
+from fedrec.studies.result import StudyResult, TestRecord
 from fedrec.studies.study import Study, find
 from fedrec.studies.table import markdown
 
@@ -54,10 +56,21 @@ def reproduce(
     folder = Path(out) / known.name
     grid, failures, whole = run_grid(known, wanted, where, Path(out), progress=progress, run=run)
     result = collect(known, wanted, grid, failures, folder)
+    if known.tested:
+        result = result.model_copy(update={"tests": _tests(grid, wanted)})
     write(result, folder)
     if not whole:
         raise KeyboardInterrupt
     return result
+
+
+def _tests(grid: Sequence[GridRow], wanted: Wanted) -> list[TestRecord]:
+    """Every row against the best one on validation, by data set and protocol."""
+    found = []
+    for data, name in product(wanted.data, wanted.protocols):
+        rows, protocol = [row for row in grid if (row.data, row.protocol) == (data, name)], preset(name)
+        found += paired_tests(rows, selecting_metric(protocol), None, protocol)
+    return found
 
 
 def wanted_part(

@@ -46,6 +46,8 @@ class Row(Settings):
     """Local differential privacy on uploads."""
     rounds: int | None = Field(None, ge=0)
     """Rounds of this row; by default those of the study."""
+    evaluate_every: int | None = Field(None, ge=1)
+    """Rounds between evaluations of this row; by default those of the study."""
     data: tuple[str, ...] | None = None
     """Data sets of this row; by default those of the study."""
     protocols: tuple[str, ...] | None = None
@@ -87,6 +89,8 @@ class Study(Settings):
     """Rounds between evaluations; where a protocol chooses its round on test, every round is evaluated."""
     choose: Choice | None = None
     """Settings every row chooses on validation, the same budget for all."""
+    tested: bool = False
+    """Test every row against the best one on validation, paired over users."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Study:
