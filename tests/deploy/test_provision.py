@@ -7,9 +7,11 @@ import dataclasses
 import datetime
 import errno
 import os
+import re
 import socket
 
 import pytest
+import typer
 from sites_at_hand import plan_of, sites_of, train
 
 from fedrec.cli import main
@@ -44,6 +46,19 @@ def test_folders_hold_what_belongs_there_and_no_more(tmp_path):
     one, two = ((tmp_path / "it" / "sites" / name / "items.key").read_bytes() for name in ("north", "south"))
     assert one == two
     assert not any(one in path.read_bytes() for path in (tmp_path / "it" / "server").rglob("*") if path.is_file())
+
+
+def test_commands_in_the_guides_can_be_given_as_they_stand(tmp_path):
+    from fedrec.cli.federation import app
+
+    commands, seen = typer.main.get_command(app).commands, set()
+    provision(tmp_path / "it", ["north"], port=8000)
+    for guide in (tmp_path / "it").rglob("README.md"):
+        for line in re.findall(r"`fedrec federation ([^`]*)`", guide.read_text()):
+            name, *rest = line.split()
+            commands[name].make_context(name, rest)  # refuses words that mean nothing
+            seen.add(name)
+    assert seen == {"catalogue", "recommend", "run", "status"}
 
 
 @pytest.mark.parametrize(

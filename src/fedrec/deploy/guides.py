@@ -41,7 +41,7 @@ _SERVER = """# The server of {name}
 3. Name the items, if they are not yet: `fedrec federation catalogue . items.csv`. Sites leave out what is not listed. Or let
    sites agree on them without telling you: `--private-catalogue` for every run.
 4. `fedrec federation status .` shows which sites are connected.
-5. `fedrec federation run . fedmf --rounds 20` trains. It goes on after an interruption with `--resume`.
+5. `fedrec federation run fedmf --rounds 20`, in this folder, trains. It goes on after an interruption with `--resume`.
 
 Keep secret: `server.key` and `secret`. Runs are started on this machine only.
 Sites: {sites}.
