@@ -22,11 +22,15 @@ METHODS_MARK = "<!-- the table of methods -->"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The pages of methods are whatever is in their folder; notebooks appear under the names of their pages."""
+    """The pages of methods are whatever is in their folder, and a page that nobody gave a place is a how-to."""
+    named = str(config.nav)
+    new = sorted(path.name for path in (ROOT / "docs").glob("*.md") if f"'{path.name}'" not in named)
     pages = sorted(path.name for path in (ROOT / "docs" / "methods").glob("*.md"))
     for entry in config.nav or []:
         if "Methods" in entry:
             entry["Methods"] = [f"methods/{name}" for name in pages]
+        if "How to" in entry:
+            entry["How to"] += new
         if "Tutorials" in entry:
             entry["Tutorials"] = [name.replace(".ipynb", ".md") for name in entry["Tutorials"]]
     return config

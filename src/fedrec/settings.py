@@ -24,9 +24,11 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none_in_words(cls, values: Any) -> Any:
-        """The word "none" is no value, except where it is the name of a choice."""
-        if not isinstance(values, dict):
-            return values
+        return cls.without_word(values) if isinstance(values, dict) else values
+
+    @classmethod
+    def without_word(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The values, where the word "none" is no value, except where it is the name of a choice."""
         return {name: None if value == "none" and cls._empties(name) else value for name, value in values.items()}
 
     @field_validator("*", mode="before")

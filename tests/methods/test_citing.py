@@ -9,7 +9,7 @@ from command_line import refused, run
 from fedrec import methods
 from fedrec.methods.citing import bibtex, field, papers
 
-WITHOUT = {"random", "popularity"}
+WITHOUT = {"random", "popularity", "blend"}
 
 
 def words(text):

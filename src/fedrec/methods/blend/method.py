@@ -11,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedrec.data.training import TrainingView
 from fedrec.errors import ConfigError
@@ -39,6 +39,20 @@ class Part(Settings):
     """Of its training; by default the method's own number."""
     run: str | None = None
     """A finished run's folder, whose model is taken as it is."""
+
+    @field_validator("settings")
+    @classmethod
+    def _as_the_method_reads_them(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """A part's settings from a file say "none" for no value, as those of any method."""
+        from fedrec.methods import installed
+
+        name = str(info.data.get("method", "")).partition("+")[0]
+        return installed(name).Config.without_word(value) if name else value
+
+    @field_validator("run")
+    @classmethod
+    def _no_run(cls, value: str | None) -> str | None:
+        return None if value == "none" else value
 
 
 class BlendConfig(MethodConfig):
