@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,12 +16,16 @@ import torch
 from fedrec.compute.device import resolve_device
 from fedrec.compute.memory import peak_mb
 from fedrec.data import Interactions, load
+from fedrec.data.synthetic import synthetic
 from fedrec.errors import AbsentError, ConfigError, FedrecError, unknown
 from fedrec.evaluation import Evaluator
 from fedrec.federation.trainer import Setup
 from fedrec.local.fit import Schedule
 from fedrec.methods import create
 from fedrec.protocol import preset
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,12 @@ OTHERS: dict[str, Case] = {
     "ease": Case("ease"),
 }
 """The other methods at their own settings; timed when asked for."""
-
-
-def synthetic(clients: int, items: int, rows: int, *, seed: int = 0) -> Interactions:
-    """Interactions of a given shape: client sizes and item popularity are long-tailed, as in MovieLens."""
-    rng = np.random.default_rng(seed)
-    size = np.exp(rng.normal(0, 1.1, clients))
-    counts = np.clip(20 + size / size.sum() * (rows - 20 * clients), 20, items // 2).astype(np.int64)
-    weight = 1 / (np.arange(items) + 20.0)
-    # The items with the smallest exponential keys are a weighted sample without replacement.
-    chosen = []
-    for part in np.array_split(np.arange(clients), max(1, clients * items >> 24)):
-        keys = rng.exponential(size=(len(part), items)) / weight
-        order = np.argsort(keys, axis=1)
-        chosen += [order[row, : counts[client]] for row, client in enumerate(part)]
-    users = np.repeat(np.arange(clients), counts).astype(np.int32)
-    picked = np.concatenate(chosen).astype(np.int32)
-    # Every item appears once at least, so that the number of items is the one asked for.
-    picked[rng.permutation(len(picked))[:items]] = np.arange(items)
-    keep = np.unique(users.astype(np.int64) * items + picked, return_index=True)[1]
-    users, picked = users[np.sort(keep)], picked[np.sort(keep)]
-    time_ = rng.permutation(len(users))
-    return Interactions(users, picked, None, time_, tuple(range(clients)), tuple(range(items)), f"{clients}x{items}")
+LARGE: dict[str, Case] = {
+    "fedmf-2-epochs": Case("fedmf", _LOCAL | {"epochs": 2}),
+    "fedmf-1-percent": Case("fedmf", _LOCAL | {"epochs": 2, "participation": 0.01}),
+}
+"""What large shapes are timed with."""
+EVERY_CASE = CASES | OTHERS | LARGE
 
 
 SHAPES: dict[str, Callable[[], Interactions]] = {
@@ -84,6 +72,8 @@ SHAPES: dict[str, Callable[[], Interactions]] = {
     "ml-1m-shape": lambda: synthetic(6040, 3706, 1_000_209),
     "4x-shape": lambda: synthetic(4 * 943, 1682, 400_000),
     "16x-shape": lambda: synthetic(16 * 943, 1682, 1_600_000),
+    "shop-200k": lambda: synthetic(200_000, 20_000, 6_000_000),
+    "million": lambda: synthetic(1_000_000, 50_000, 20_000_000),
 }
 REAL = ("ml-100k",)
 """Shapes that are data sets, and so may not be here."""
@@ -94,15 +84,37 @@ LONG = 15.0
 """A round of more seconds is timed once: noise no longer matters, and patience does."""
 
 
+JUDGED = 250_000
+"""Clients that are evaluated at most."""
+
+
+class _Watch:
+    """Times what happens once."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def took(self, name: str, work: Callable[[], Result]) -> Result:
+        start = time.perf_counter()
+        found = work()
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+        return found
+
+
 def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> dict[str, Any]:
     """Time some rounds of one case after two that compile and warm up."""
     check_known([case], [shape])
     chosen_device = resolve_device(device)
-    chosen = (CASES | OTHERS)[case]
-    split = preset(chosen.protocol).split(SHAPES[shape](), seed=0)
+    chosen, watch = EVERY_CASE[case], _Watch()
+    data = watch.took("data", SHAPES[shape])
+    split = watch.took("split", lambda: preset(chosen.protocol).split(data, seed=0))
     method = create(chosen.method, **chosen.settings)
-    trainer = method.trainer(split.training, Setup(device=chosen_device))
+    trainer = watch.took("trainer", lambda: method.trainer(split.training, Setup(device=chosen_device)))
     evaluator = Evaluator(split, chosen_device, logits=trainer.logits)
+    judged_clients = trainer.client_order
+    if split.data.n_users > JUDGED:
+        drawn = np.random.default_rng(0).choice(split.data.n_users, JUDGED, replace=False)
+        judged_clients = torch.from_numpy(np.sort(drawn))
     warm = 2  # some methods do more from the second round on, when there is something to merge
     for number in range(warm):
         start = time.perf_counter()
@@ -114,9 +126,12 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         start = time.perf_counter()
         reports.append(trainer.round(number))
         seconds.append(time.perf_counter() - start)
+        if judged and judged[0] > LONG:
+            continue
         start = time.perf_counter()
-        evaluator.evaluate(trainer.scores, "validation", "test", order=trainer.client_order)
+        evaluator.evaluate(trainer.scores, "validation", "test", order=judged_clients)
         judged.append(time.perf_counter() - start)
+    watch.took("lists", lambda: evaluator.top(trainer.scores, 10, order=judged_clients))
     per_round = float(np.median(seconds))
     phases = {name: float(np.median([r.seconds.get(name, 0.0) for r in reports])) for name in reports[0].seconds}
     counts, schedule = split.training.positives.counts * (1 + method.negatives), method.schedule or Schedule(1, 1 << 30)
@@ -130,6 +145,8 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         "rows": len(split.data),
         "seconds_per_round": per_round,
         "phases": phases | {"evaluation": float(np.median(judged))},
+        "evaluated_clients": split.data.n_users if judged_clients is None else len(judged_clients),
+        "once": watch.seconds,
         "clients_per_second": reports[-1].clients / per_round,
         "local_steps_per_second": steps * share / per_round,
         "peak_memory_mb": peak_mb(chosen_device),
@@ -140,7 +157,7 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
 
 def check_known(cases: Iterable[str], shapes: Iterable[str]) -> None:
     """Refuse names of cases and shapes that do not exist."""
-    for kind, names, known in (("case", cases, CASES | OTHERS), ("shape", shapes, SHAPES)):
+    for kind, names, known in (("case", cases, EVERY_CASE), ("shape", shapes, SHAPES)):
         for name in names:
             if name not in known:
                 raise ConfigError(unknown(f"benchmark {kind}", name, known))

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def bench_command(
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help=f"What to time; repeat it. One of {', '.join(bench.CASES | bench.OTHERS)}."),
+        typer.Option(metavar="NAME", help=f"What to time; repeat it. One of {', '.join(bench.EVERY_CASE)}."),
     ] = None,
     shape: Annotated[
         list[str] | None,

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
-from fedrec.data.training import Ragged
 from fedrec.evaluation.metrics import compute, parse_metric
-from fedrec.evaluation.ranking import candidate_ranks, check_finite, full_ranks, top_items
-from fedrec.protocol.split import HeldOut, Split
+from fedrec.evaluation.ranked import Padded, Ranks, compiled_ranks, compiled_top, compiles
+from fedrec.evaluation.ranking import MISSING, candidate_ranks, check_finite, full_ranks, top_items
+from fedrec.protocol.split import Split
 
 Part = Literal["validation", "test"]
 Scorer = Callable[[Tensor], Tensor]
@@ -34,6 +35,8 @@ class FoldedScorer(Protocol):
 
 
 Values = dict[str, NDArray[np.float64]]
+SLOTS = 1 << 20
+"""Held-out items whose metrics are computed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,20 +65,11 @@ class Evaluator:
         self.split = split
         self._squash = logits and split.protocol.scores == "sigmoid"
         self.device = torch.device(device)
-        n_items = split.data.n_items
-        self.chunk = max(1, (1 << 20 if self.device.type == "cpu" else 1 << 26) // n_items)
-        self._train = self._table(split.training.positives)
-        self._parts: dict[str, tuple[HeldOut, Tensor, Tensor | None]] = {}
-        for name, held in (("validation", split.validation), ("test", split.test)):
-            drawn = None if held.candidates is None else torch.from_numpy(held.candidates).long().to(self.device)
-            self._parts[name] = held, self._table(held.items), drawn
-
-    def _table(self, lists: Ragged) -> Tensor:
-        """The lists as one int64 table padded with -1."""
-        table = np.full((len(lists), max(1, int(lists.counts.max(initial=0)))), -1, np.int64)
-        position = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.counts)
-        table[lists.owners, position] = lists.values
-        return torch.from_numpy(table).to(self.device)
+        self.chunk = max(1, (1 << 20 if self.device.type == "cpu" else 1 << 26) // split.data.n_items)
+        self._train = Padded(split.training.positives, self.device)
+        self._held = {"validation": split.validation, "test": split.test}
+        self._items = {part: Padded(held.items, self.device) for part, held in self._held.items()}
+        self._drawn = {part: _on(held.candidates, self.device) for part, held in self._held.items()}
 
     def chunks(self, order: Tensor | None = None) -> Iterable[Tensor]:
         """Client numbers, in the given order, in blocks whose scores fit the cache (CPU) or fill the device."""
@@ -95,22 +89,45 @@ class Evaluator:
         ``progress`` is told how many clients are done. With ``folded``, test items are ranked by the scores of clients who
         have their validation items, too.
         """
-        n, ready = self.split.data.n_users, 0
-        done = {part: Evaluation() for part in wanted}
+        ready, waiting = 0, {part: _Waiting(self.split, part) for part in wanted}
         for clients in self.chunks(order):
-            scores = self._scores(scorer, clients)
-            for part in wanted:
-                known = scores
-                if part == "test" and folded is not None:
-                    came = self._parts["validation"][1][clients.to(self.device)]
-                    known = self._scores(partial(folded, later=came), clients)
-                blocks = self._evaluate(known, clients.to(self.device), part)
-                for values, block in zip((done[part].sampled, done[part].full), blocks, strict=True):
-                    for name, value in block.items():
-                        values.setdefault(name, np.full(n, np.nan))[clients.numpy()] = value
+            for part, ranks in self._ranked(scorer, clients, wanted, folded).items():
+                waiting[part].add(clients, ranks)
             ready += len(clients)
             progress(ready)
-        return done
+        return {part: waiting[part].evaluation() for part in wanted}
+
+    def _ranked(
+        self, scorer: Scorer, clients: Tensor, wanted: tuple[Part, ...], folded: FoldedScorer | None
+    ) -> dict[Part, Ranks]:
+        """Where the held-out items of some clients stand, by part; parts that rank the same scores are ranked together."""
+        if folded is None or "test" not in wanted:
+            return self._ranks(self._scores(scorer, clients), clients, wanted)
+        others: tuple[Part, ...] = tuple(part for part in wanted if part != "test")
+        found = self._ranks(self._scores(scorer, clients), clients, others) if others else {}
+        came = self._items["validation"].rows(clients)
+        return found | self._ranks(self._scores(partial(folded, later=came), clients), clients, ("test",))
+
+    def _ranks(self, scores: Tensor, clients: Tensor, parts: tuple[Part, ...]) -> dict[Part, Ranks]:
+        if not compiles(scores):
+            return {part: self._plain_ranks(scores, clients, part) for part in parts}
+        found = compiled_ranks(
+            scores,
+            clients,
+            [self._items[part].rows(clients) for part in parts],
+            [1 if part == "validation" else 2 for part in parts],
+            (self.split.training.positives, self.split.validation.items),
+            [self._held[part].candidates for part in parts],
+        )
+        return dict(zip(parts, found, strict=True))
+
+    def _plain_ranks(self, scores: Tensor, clients: Tensor, part: Part) -> Ranks:
+        check_finite(scores, clients)
+        targets, drawn, sampled = self._items[part].rows(clients), self._drawn[part], None
+        if drawn is not None:
+            own = drawn[clients.to(drawn.device)].long()
+            sampled = candidate_ranks(scores, targets[:, 0], own, clients)
+        return Ranks(*full_ranks(scores, targets, self._mask(scores, clients, part), clients), sampled)
 
     def top(self, scorer: Scorer, k: int = 10, order: Tensor | None = None) -> Tensor:
         """The ``k`` best new items of every client (training items left out), int64 [n, k], -1 is padding.
@@ -120,40 +137,82 @@ class Evaluator:
         lists = torch.full((self.split.data.n_users, k), -1, dtype=torch.int64)
         for clients in self.chunks(order):
             scores = self._scores(scorer, clients)
-            masked = self._mask(scores, clients.to(self.device), "validation")
-            lists[clients] = top_items(scores, masked, k, clients).cpu()
+            if compiles(scores):
+                lists[clients] = compiled_top(scores, clients, self.split.training.positives, k)
+            else:
+                masked = self._mask(scores, clients, "validation")
+                lists[clients] = top_items(scores, masked, k, clients).cpu()
         return lists
 
     def _scores(self, scorer: Scorer, clients: Tensor) -> Tensor:
         scores = scorer(clients)
+        if not self._squash:
+            return scores
         check_finite(scores, clients)
-        return torch.sigmoid(scores.float()) if self._squash else scores
+        return torch.sigmoid(scores.float())
 
     def _mask(self, scores: Tensor, clients: Tensor, part: Part) -> Tensor:
         masked = torch.zeros(scores.shape[0], scores.shape[1] + 1, dtype=torch.bool, device=scores.device)
-        lists = [self._train[clients]]
-        if part == "test":
-            lists.append(self._parts["validation"][1][clients])
-        for items in lists:
+        lists = [self._train] if part == "validation" else [self._train, self._items["validation"]]
+        for padded in lists:
+            items = padded.rows(clients)
             masked.scatter_(1, items.where(items >= 0, scores.shape[1]), True)
         return masked[:, :-1]
 
-    def _evaluate(self, scores: Tensor, clients: Tensor, part: Part) -> tuple[Values, Values]:
-        protocol = self.split.protocol
-        _, targets, candidates = self._parts[part]
-        targets = targets[clients]
-        sampled: Values = {}
-        if candidates is not None:
-            better, tied = candidate_ranks(scores, targets[:, 0], candidates[clients], clients)
-            sampled = _numpy(compute(protocol.metrics, better, tied, ties=protocol.rank_ties))
-        better, tied = full_ranks(scores, targets, self._mask(scores, clients, part), clients)
-        return sampled, _numpy(compute(protocol.full_metrics, better, tied, ties=protocol.rank_ties))
+
+class _Waiting:
+    """Ranks of a part until there are enough to be worth the many small steps of computing metrics."""
+
+    def __init__(self, split: Split, part: Part) -> None:
+        """None yet."""
+        self.protocol, self.n = split.protocol, split.data.n_users
+        self.draws = getattr(split, part).candidates is not None
+        self.found, self.ranks, self.size = Evaluation(), list[tuple[Tensor, Ranks]](), 0
+
+    def add(self, clients: Tensor, ranks: Ranks) -> None:
+        """Keep those of some clients."""
+        self.ranks.append((clients, ranks))
+        self.size += ranks.better.numel()
+        if self.size >= SLOTS:
+            self._compute()
+
+    def evaluation(self) -> Evaluation:
+        """Metric values of all clients that were added."""
+        self._compute()
+        return self.found
+
+    def _compute(self) -> None:
+        """Metrics of the ranks that wait."""
+        if not self.ranks:
+            return
+        who = torch.cat([clients for clients, _ in self.ranks]).cpu().numpy()
+        width = max(ranks.better.shape[1] for _, ranks in self.ranks)
+
+        def wide(values: Tensor, missing: int) -> Tensor:
+            return pad(values, (0, width - values.shape[1]), value=missing)
+
+        better = torch.cat([wide(ranks.better, MISSING) for _, ranks in self.ranks])
+        tied = torch.cat([wide(ranks.tied, 0) for _, ranks in self.ranks])
+        self._keep(
+            who, self.found.full, compute(self.protocol.full_metrics, better, tied, ties=self.protocol.rank_ties)
+        )
+        pairs = [ranks.sampled for _, ranks in self.ranks if ranks.sampled is not None]
+        if self.draws:
+            better, tied = (torch.cat(column) for column in zip(*pairs, strict=True))
+            self._keep(
+                who, self.found.sampled, compute(self.protocol.metrics, better, tied, ties=self.protocol.rank_ties)
+            )
+        self.ranks, self.size = [], 0
+
+    def _keep(self, who: NDArray[np.int64], values: Values, new: dict[str, Tensor]) -> None:
+        for name, value in new.items():
+            values.setdefault(name, np.full(self.n, np.nan))[who] = value.cpu().numpy()
+
+
+def _on(candidates: NDArray[np.int32] | None, device: torch.device) -> Tensor | None:
+    return None if candidates is None else torch.from_numpy(candidates).to(device)
 
 
 def _mean(values: NDArray[np.float64]) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-def _numpy(values: dict[str, Tensor]) -> Values:
-    return {name: value.cpu().numpy() for name, value in values.items()}
