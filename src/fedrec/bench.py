@@ -19,11 +19,10 @@ from fedrec.data import Interactions, load
 from fedrec.data.synthetic import synthetic
 from fedrec.errors import AbsentError, ConfigError, FedrecError, unknown
 from fedrec.evaluation import Evaluator
-from fedrec.federation.trainer import Setup
+from fedrec.federation.trainer import RoundReport, Setup
 from fedrec.local.fit import Schedule
 from fedrec.methods import create
 from fedrec.protocol import preset
-
 
 Result = TypeVar("Result")
 
@@ -121,7 +120,7 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
         trainer.round(number)
     if time.perf_counter() - start > LONG:
         rounds = 1
-    reports, seconds, judged = [], [], []
+    reports, seconds, judged = list[RoundReport](), list[float](), list[float]()
     for number in range(warm, warm + rounds):
         start = time.perf_counter()
         reports.append(trainer.round(number))

@@ -1,7 +1,9 @@
 """``fedrec bench`` on a shape small enough for a test."""
 
+import numpy as np
 import pytest
 
+import fedrec
 from command_line import run, strict
 from fedrec import bench
 
@@ -73,3 +75,19 @@ def test_synthetic_data_have_the_shape_asked_for(shape):
     assert (data.n_users, len(set(data.items.tolist()))) == (clients, items)
     assert len({*zip(data.users.tolist(), data.items.tolist(), strict=True)}) == len(data)
     assert rows * 0.8 <= len(data) <= rows * 1.2
+
+
+def test_large_shapes_are_drawn_by_trial_and_look_like_exact_ones(monkeypatch):
+    exact = bench.synthetic(300, 400, 9000)
+    monkeypatch.setattr("fedrec.data.synthetic.EXACT", 0)
+    data = bench.synthetic(300, 400, 9000)
+    assert len({*zip(data.users.tolist(), data.items.tolist(), strict=True)}) == len(data)
+    assert len(set(data.items.tolist())) == 400
+    shares = [np.bincount(found.items, minlength=400)[:40].sum() / len(found) for found in (exact, data)]
+    assert shares[0] == pytest.approx(shares[1], rel=0.1)
+    assert shares[0] > 0.25
+
+
+def test_shapes_that_cannot_be_made_up_are_refused():
+    with pytest.raises(fedrec.ConfigError, match="no shape that can be made up"):
+        bench.synthetic(10, 10, 90)

@@ -19,14 +19,14 @@ def synthetic(clients: int, items: int, rows: int, *, seed: int = 0) -> Interact
 
     Each client has distinct items, drawn in proportion to popularity, and every item appears.
     """
-    if min(clients, items) < 2 or not 2 * clients <= rows <= clients * items // 4:
+    if min(clients, items) < 2 or not 2 * clients <= rows <= clients * items // 2:
         raise ConfigError(
             f"{clients:,} clients, {items:,} items and {rows:,} rows are no shape that can be made up; give between two rows for "
-            "every client and a quarter of all pairs."
+            "every client and half of all pairs."
         )
     rng = np.random.default_rng(seed)
     size = np.exp(rng.normal(0, 1.1, clients))
-    least = min(FEWEST, max(1, rows // (2 * clients)))
+    least = min(FEWEST, max(1, 2 * rows // (3 * clients)))
     counts = np.clip(least + size / size.sum() * (rows - least * clients), least, items // 2).astype(np.int64)
     weight = 1 / (np.arange(items) + 20.0)
     draw = _by_keys if clients * items <= EXACT else _by_trial
