@@ -62,7 +62,11 @@ def test_every_setting_is_explained(capsys, name):
         assert len(one["meaning"]) > 8, f"{name}.{key} says nothing of itself"
         assert one["type"], key
         assert not re.search(r"[\[\]<>]\w|typing|Literal|None\b", one["type"]), one["type"]
-    assert run(capsys, "methods", name)[0] == 0
+    code, out, _ = run(capsys, "methods", name)
+    assert code == 0
+    if sent := found["bytes_ml_1m_d16"]:
+        words = f"per client and round: {sent['up'] / 1e3:,.1f} KB up, {sent['down'] / 1e3:,.1f} KB down"
+        assert words in " ".join(out.split())
 
 
 def test_a_method_that_is_not_there(capsys):

@@ -1,5 +1,7 @@
 """Every number of a result is what it says: counted again from the rounds, the split and the values of the clients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,8 @@ def test_bytes_and_clients_are_those_of_all_rounds(run, small):
     work = sum(seconds[name] for name in ("sampling", "training", "aggregation"))
     assert result.seconds.per_round == pytest.approx(work / ROUNDS)
     assert result.clients_per_second == pytest.approx(visits / work)
+    for line in lines:  # whose seconds are rounded
+        assert line["clients_per_second"] == pytest.approx(TAKING_PART / sum(line["seconds"].values()), rel=0.2)
 
 
 def test_groups_are_means_of_test_values_from_the_fewest_items_to_the_most(run, small):
@@ -91,3 +95,15 @@ def test_the_catalogue_is_counted_in_lists_of_ten(run, small):
 def test_of_equal_rounds_the_first_counts_unless_the_protocol_wants_the_last(small, later, selected):
     split = fedrec.HONEST.with_options(min_interactions=5, candidates=20, select_later=later).split(small.data, seed=0)
     assert fedrec.train("popularity", split, rounds=3, **QUIET).result.selected_round == selected
+
+
+def test_the_round_is_chosen_by_the_ranking_and_metric_of_the_protocol(small):
+    chosen = {}
+    for wanted in (("full", "ndcg@10"), ("sampled", "ndcg@10"), ("full", "hr@10")):
+        ranking, metric = wanted
+        protocol = small.protocol.with_options(select_ranking=ranking, select_metric=metric)
+        told = Lines()
+        chosen[wanted] = train(replace(small, protocol=protocol), 6, told).result.selected_round
+        values = [line["validation"][ranking][metric] for line in told.lines]
+        assert chosen[wanted] == 1 + int(np.argmax(values))
+    assert chosen["full", "ndcg@10"] != chosen["sampled", "ndcg@10"], "else it does not matter which counts"
