@@ -13,8 +13,9 @@ from fedrec.data.reading import with_items
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.serving.client_part import file_name
 from fedrec.serving.export import export, export_clients
+from fedrec.serving.linear import linear_form
 from fedrec.serving.model import load_model
-from fedrec.serving.onnx_graph import history_vector, write_onnx
+from fedrec.serving.onnx_graph import write_onnx
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +127,19 @@ def test_refusals(runs, tmp_path, exported):
 def test_the_graph_scores_as_the_model_does(runs, tmp_path, name):
     newcomers = runs[name].newcomers
     decay = write_onnx(newcomers, tmp_path / "model.onnx")
+    form = linear_form(newcomers)
+    assert form.decay == decay
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     random = np.random.default_rng(1)
     for length in (1, 2, 7, 30):
         history = torch.from_numpy(random.choice(60, length, replace=False))
-        vector = history_vector(history, 60, decay)
-        (scores,) = session.run(None, {"history": vector[None]})
-        assert np.allclose(scores[0], newcomers.scores(history).numpy(), atol=1e-5)
+        expected = newcomers.scores(history).numpy()
+        (scores,) = session.run(None, {"history": form.vector(history)[None].numpy()})
+        assert np.allclose(scores[0], expected, atol=1e-5)
+        assert np.allclose(form.scores(history).numpy(), expected, atol=1e-5)
+        items = torch.arange(9)
+        parts = newcomers.contributions(history, items).numpy()
+        assert np.allclose(form.contributions(history, items).numpy(), parts, atol=1e-5)
     words = session.get_modelmeta().custom_metadata_map
     assert words["method"] == name
     assert words["decay"] == ("none" if decay is None else repr(decay))

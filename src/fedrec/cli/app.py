@@ -17,6 +17,7 @@ import fedrec.cli.quickstart as quickstart
 import fedrec.cli.recommend as recommend
 import fedrec.cli.report as report
 import fedrec.cli.reproduce as reproduce
+import fedrec.cli.serve as serve
 import fedrec.cli.show as show
 import fedrec.cli.train as train
 import fedrec.cli.tune as tune
@@ -41,5 +42,19 @@ def main(
 
 app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
 app.add_typer(federation.app, name="federation")
-for module in (quickstart, train, recommend, export, show, report, inspect, audit, bench, reproduce, compare, tune):
+for module in (
+    quickstart,
+    train,
+    recommend,
+    export,
+    serve,
+    show,
+    report,
+    inspect,
+    audit,
+    bench,
+    reproduce,
+    compare,
+    tune,
+):
     module.register(app)

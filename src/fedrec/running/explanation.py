@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +71,18 @@ def explain(
     past = history[None]
     scores = trainer.scores_from(past)[0].cpu()
     parts = trainer.contributions(past, items[None])[0].cpu()
-    found = []
-    for column, item in enumerate(items.tolist()):
-        added = parts[:, column]
-        order = added.abs().argsort(descending=True, stable=True)[:most].tolist()
-        reasons = (Reason(data.item_ids[int(history[j])], float(added[j])) for j in order if float(added[j]))
-        found.append(Explanation(data.item_ids[item], float(scores[item]), tuple(reasons)))
+    return named_reasons(data.item_ids, history, items, scores, parts, most)
+
+
+def named_reasons(
+    ids: Sequence[str | int], history: Tensor, items: Tensor, scores: Tensor, parts: Tensor, most: int
+) -> list[Explanation]:
+    """Scores [m] and what a history adds to those of ``items`` [W, k], by original ids, the largest parts first."""
+    found, own, values = [], history.tolist(), scores[items].tolist()
+    order = parts.abs().argsort(dim=0, descending=True, stable=True)[:most]
+    for item, score, places, added in zip(
+        items.tolist(), values, order.T.tolist(), parts.gather(0, order).T.tolist(), strict=True
+    ):
+        reasons = tuple(Reason(ids[own[j]], part) for j, part in zip(places, added, strict=True) if part)
+        found.append(Explanation(ids[item], score, reasons))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.result import Metrics
 from fedrec.methods import find, rebuild
-from fedrec.running.explanation import MOST, Explanation, explain
+from fedrec.running.explanation import MOST, Explanation, explain, named_reasons
 from fedrec.running.files import read_object, read_tensors
 from fedrec.running.newcomers import Newcomers
 from fedrec.running.recommending import Id, Shelf, best, check_length
 from fedrec.running.saved import unpack_items
 from fedrec.running.similar import similarities
 from fedrec.serving.client_part import ClientPart, read_client
+from fedrec.serving.linear import Linear, linear_form
 
 INFO, SERVER, ITEMS, TITLES, COUNTS = (
     "model.json",
@@ -100,6 +102,12 @@ class Model:
     def __post_init__(self) -> None:
         self.shelf = Shelf(f"the model of {self.info.data}", self.ids, {key: k for k, key in enumerate(self.ids)})
 
+        self.quick: Linear | None = None
+
+    def prepare(self) -> None:
+        """Unpack weights between items once, where the model is made of such, so that every answer is quick."""
+        self.quick = linear_form(self.newcomers)
+
     def title(self, item: Id) -> str | None:
         """The title of an item by its original id, where it is known."""
         return None if self.about is None else self.about.title(item)
@@ -120,7 +128,7 @@ class Model:
             raise ConfigError("recommendations are for a known user or for a history; give one of them.")
         if history is not None:
             seen = self.shelf.numbers(history)
-            scores = self.newcomers.scores(seen)
+            scores = (self.quick or self.newcomers).scores(seen)
         else:
             part = self.client_part(user)  # type: ignore[arg-type]
             scores, seen = self.newcomers.known(part.history, part.private), part.touched
@@ -142,9 +150,13 @@ class Model:
     def explain_history(self, history: Iterable[Id], *items: Id, most: int = MOST) -> list[Explanation]:
         """What a history has to do with the scores of ``items``, for methods that can say it."""
         own, asked = self.shelf.numbers(history), self.shelf.numbers(items)
+        if self.quick is not None:
+            return named_reasons(
+                self.ids, own, asked, self.quick.scores(own), self.quick.contributions(own, asked), most
+            )
         return explain(self.method, self.newcomers.trainer, self._named, own, asked, most)
 
-    @property
+    @cached_property
     def _named(self) -> Interactions:
         none = torch.zeros(0, dtype=torch.int32).numpy()
         return Interactions(none, none, None, None, (), self.ids, self.info.data)  # type: ignore[arg-type]
