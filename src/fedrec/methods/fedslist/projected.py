@@ -86,9 +86,13 @@ def projected_parts(model: State, history: Tensor, counts: Tensor, items: Tensor
 
 def _blocks(items: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Histories, their lengths, and the rows of their items, zero behind them; so many at a time that they fit."""
-    for part in torch.split(items, max(1, NUMBERS // max(1, items.shape[1] * rows.shape[1]))):
-        real = part >= 0
-        yield part, real.sum(1), rows[part.clamp(min=0).long()] * real[:, :, None]
+    lengths = (items >= 0).sum(1)
+    longest = max(1, int(lengths.max())) if len(items) else 1
+    for block in torch.split(
+        torch.arange(len(items), device=items.device), max(1, NUMBERS // (longest * rows.shape[1]))
+    ):
+        part = items[block, : max(1, int(lengths[block].max()))]  # histories are padded to the longest of all clients
+        yield part, lengths[block], rows[part.clamp(min=0).long()] * (part >= 0)[:, :, None]
 
 
 def _scale(lengths: Tensor, decay: Decay) -> Tensor:
