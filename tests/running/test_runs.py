@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import fedrec
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.running import checkpoint
+from fedrec.running.selection import Selection
 
 COMMAND = [
     sys.executable,
@@ -204,6 +205,24 @@ def test_the_best_round_is_remembered_when_a_run_goes_on(tmp_path, demo, store):
     assert fedrec.load_run(tmp_path / "run").recommend(split.data.user_ids[2]) == whole.recommend(
         split.data.user_ids[2]
     )
+
+
+def test_other_ways_to_score_are_measured_where_somebody_reads_them(small, monkeypatch):
+    asked, measure = [], Selection.measure
+    monkeypatch.setattr(Selection, "measure", lambda self, *views: (asked.append(views), measure(self, *views))[1])
+
+    def trained(rounds):
+        asked.clear()
+        method = fedrec.create("pfedrec", lr=3.0, lr_item=300.0)
+        return fedrec.train(method, small, rounds=rounds, device="cpu", progress=False).result
+
+    whole = trained(8)
+    measured = list(asked)
+    (view,), chosen = whole.views, whole.selected_round
+    assert 1 < chosen < 8, "the last round must not be the best one for this to say anything"
+    assert measured.count((None,)) == 8
+    assert 1 < measured.count((view,)) < 8
+    assert whole.views[view].final != whole.views[view].test == trained(chosen).views[view].final
 
 
 def test_uploads_before_an_interruption_count_for_privacy(tmp_path, small):

@@ -38,17 +38,16 @@ class Selection:
         self.evaluator = Evaluator(split, device, logits=trainer.logits)
         self.best: Best | None = None
         self.final: dict[str, Evaluation] = {}
-        """The newest results, by part and view."""
+        """The newest results, by part and view; views are there where somebody will read them: of the best round and the last."""
         self.tell: Callable[[int, int], None] = lambda done, total: None
         """Told of how many of all clients are evaluated, while they are."""
         # A copy of the state at the best round lets the run recommend from it; a very large one is not worth it.
         size = sum(tensor.numel() * tensor.element_size() for tensor in trainer.state().values())
         self.keeps_state = shares.decided(shares.sums(size)[0] < available(device) // 8)
 
-    def measure(self) -> None:
-        """Evaluate the current state: both parts, and all views the method reports."""
-        self.final = {}
-        views, n = (None, *self.trainer.views), self.split.data.n_users
+    def measure(self, *views: str | None) -> None:
+        """Evaluate the current state on both parts, through ``views`` of the method; None is how it scores."""
+        n = self.split.data.n_users
         for number, view in enumerate(views):
             scorer = partial(self.trainer.scores, view=view)
             later = self.trainer.folds_in and self.split.protocol.history_at_test == "train+validation"
@@ -88,7 +87,8 @@ class Selection:
     def evaluate(self, done: int) -> dict[str, Means]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
         protocol = self.split.protocol
-        self.measure()
+        self.final = {}
+        self.measure(None)
         shown = {"validation": self.final["validation"].means()}
         if protocol.select_on == "test":
             shown["test"] = self.final["test"].means()
@@ -106,6 +106,7 @@ class Selection:
             or (value == self.best.value and protocol.select_later)
         )
         if better:
+            self.measure(*self.trainer.views)
             state = None
             if self.keeps_state:
                 state = {name: tensor.clone() for name, tensor in self.trainer.state().items()}
@@ -117,6 +118,7 @@ class Selection:
         if self.best is None:
             self.evaluate(rounds)
         elif not self.final:
-            self.measure()
+            self.measure(None)
+        self.measure(*(view for view in self.trainer.views if f"test@{view}" not in self.final))
         assert self.best is not None
         return self.best
