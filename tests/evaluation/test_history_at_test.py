@@ -1,5 +1,7 @@
 """What a client scores with when its test item is ranked: training items, or the validation item, too."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,17 @@ import torch
 import fedrec
 from fedrec.evaluation import Evaluator
 from fedrec.methods import BUILT_IN, find
+from fedrec.protocol import HONEST
+from fedrec.report.rows import SavedRun, study_of
 
-FOLDING = ["ease", "itemknn", "fedgram", "slist", "fedslist"]
+FOLDING = ["ease", "itemknn", "fedgram", "slist", "fedslist", "sasrec", "fedsasrec"]
+NETWORK = {"dim": 8, "layers": 1, "init_std": 0.3}
 
 
 def settings(name):
-    return {"ease": {"lam": 20}, "fedgram": {"lam": 20}, "slist": {"lam": 20}, "fedslist": {"lam": 20}}.get(name, {})
+    if name in ("ease", "fedgram", "slist", "fedslist"):
+        return {"lam": 20}
+    return NETWORK if name in ("sasrec", "fedsasrec") else {}
 
 
 def trained(name, split):
@@ -25,7 +32,7 @@ def at_test(split, what):
 
 
 def test_all_methods_that_fold_in_are_known():
-    assert [name for name in BUILT_IN if find(name).folds_in] == [n for n in BUILT_IN if n in FOLDING]
+    assert [name for name in BUILT_IN if find(name).folds_in] == [n for n in BUILT_IN if n in (*FOLDING, "blend")]
 
 
 @pytest.mark.parametrize("name", FOLDING)
@@ -40,7 +47,7 @@ def test_scores_are_those_of_a_client_who_always_had_the_item(small, name, optio
     longer = with_validation(small)
     # The same model, of whose clients each has one item more.
     other = run.method.trainer(longer, fedrec.federation.trainer.Setup(0))
-    if name in ("fedgram", "fedslist"):
+    if name in ("fedgram", "fedslist", "fedsasrec"):
         other.half.load_state(run.trainer.server)
         if name == "fedgram":
             other.store.at(everybody)["history"] = torch.from_numpy(longer.own_items(everybody.numpy()))
@@ -105,3 +112,20 @@ def test_the_split_is_the_same_but_its_hash_is_not(small):
     assert one.hash != other.hash
     assert np.array_equal(one.training.positives.values, other.training.positives.values)
     assert small.hash == small.protocol.split(small.data, seed=0).hash
+
+
+def test_the_docs_name_every_method_that_cannot_fold_in():
+    text = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
+    can, cannot = text.partition("All other methods cannot")[::2]
+    for name in BUILT_IN:
+        part = can if find(name).folds_in and name != "blend" else cannot
+        assert f"`{name}`" in part, name
+
+
+def test_tables_of_runs_and_reports_say_what_was_known(tmp_path):
+    split = HONEST.with_options(history_at_test="train+validation").split(fedrec.load("demo"), seed=0)
+    run = fedrec.train("ease", split, rounds=1, progress=False)
+    assert run.result.shown_label == "ease (knows validation items)"
+    row = SavedRun(tmp_path, run.result)
+    assert [found.label for found in study_of([row]).rows] == ["ease (knows validation items)"]
+    assert fedrec.train("popularity", split, rounds=1, progress=False).result.shown_label == "popularity"

@@ -87,7 +87,7 @@ def result_table(results: list[Result], metrics: Sequence[Metric]) -> Table:
     rows: list[list[Cell]] = [
         [
             *([r.data] if several else []),
-            r.label if r.history_at_test == "train" else f"{r.label} (knows validation items)",
+            r.shown_label,
             Text.assemble(r.protocol, (" (leaks)", "red")) if r.leaks else r.protocol,
             *[_number(_means(r.test, kind).get(name)) for kind, name in metrics],
             f"{r.selected_round}/{r.rounds}",

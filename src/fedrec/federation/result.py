@@ -228,6 +228,11 @@ class Result(Identity):
     tables: list[ResultTable] = []
     """Tables the method wants printed."""
 
+    @property
+    def shown_label(self) -> str:
+        """The label, with what a reader of a table must know of its history."""
+        return self.label if self.history_at_test == "train" else f"{self.label} (knows validation items)"
+
 
 def metric_title(name: str) -> str:
     """A metric's name as a column is headed: HR@10, Recall@20."""

@@ -155,7 +155,7 @@ def _kind(result: Result, copy: int) -> str:
 def _labels(groups: list[list[SavedRun]]) -> list[str]:
     """Labels of rows; equal ones with the settings in which they differ, or with their folders."""
     results = [group[0].result for group in groups]
-    labels = [result.label for result in results]
+    labels = [result.shown_label for result in results]
     found = []
     for n, (result, label) in enumerate(zip(results, labels, strict=True)):
         same = [r for r, other in zip(results, labels, strict=True) if other == label and r.data == result.data]
