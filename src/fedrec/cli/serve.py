@@ -66,6 +66,7 @@ def serve(
         access_log=False,  # paths have ids in them
         log_level="warning",
         server_header=False,
+        ws="none",
         limit_concurrency=1000,
         timeout_keep_alive=10,
     )

@@ -17,7 +17,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/", "/page.js", "/page.css", "/docs", "/docs.js", "/openapi.json", "/api/health")
 """What needs no token: it tells nothing of the model."""
 HEADERS = (
-    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'; form-action 'none'",
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),

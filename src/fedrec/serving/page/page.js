@@ -20,7 +20,7 @@ function button(text, label, act) {
 }
 
 const named = (one) => one.title || String(one.item);
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => `${Math.floor(100 * share)} %`;
 
 async function ask(path, body) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
@@ -50,7 +50,7 @@ async function search() {
       line.append(button(named(one), `Add ${named(one)}`, () => add(one)));
       return line;
     }));
-    at("hint").textContent = left.length ? (text ? `${left.length} found.` : "Without a text: what most people have had.")
+    at("hint").textContent = left.length ? (text ? (items.length === 12 ? "The first 12 of this name." : `${left.length} found.`) : "Without a text: what most people have had.")
       : "Nothing of this name.";
   } catch (error) { say(error.message, true); }
 }
@@ -120,7 +120,7 @@ function show(items) {
 function left(bytes) {
   const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
   at("left").textContent = here
-    ? "Nothing. The model runs on this device, your history stays in this page, and the service keeps none of it."
+    ? "Nothing. The model and its service run on this device, and the service keeps none of your history."
     : `Your history went to ${location.host} to be answered (${bytes} bytes). The service keeps none of it and writes it to no log.`;
 }
 
@@ -131,7 +131,7 @@ function size(bytes) {
 function crossed() {
   const { crossed: facts, rounds } = model, sent = size(facts.up_per_round), got = size(facts.down_per_round);
   const rows = [
-    ["Stays on a device", `the history; ${facts.private}`],
+    ["Stays on a device", facts.private === "nothing" ? "what somebody has had" : `what somebody has had; ${facts.private}`],
     ["A device sends", `${facts.uploaded}: ${sent} a round, ${size(facts.up_per_round * rounds)} in ${rounds} round${rounds === 1 ? "" : "s"}`],
     ["A device receives", `${got} a round`],
     ["The server sees", facts.sees],
