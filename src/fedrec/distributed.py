@@ -1,4 +1,4 @@
-"""Processes under PyTorch's launcher: ``torchrun --nproc-per-node N -m fedrec train ...``.
+"""Processes under PyTorch's launcher: ``torchrun`` before ``-m fedrec train``.
 
 Each process owns a share of the clients (``federation/shares.py``). Tensors on a GPU travel by NCCL, all others by gloo. What
 one process cannot finish ends all of them: those that wait for it are told by the system that it is gone.

@@ -92,3 +92,12 @@ def test_merge_modes_have_labels_of_their_own(capsys):
     short = (*QUIET, "--rounds", "1", "--set", "epochs=1")
     out = run(capsys, "train", "fedem", "--merge", "static", *short)[1]
     assert "fedem merge=static" in " ".join(out.split())
+
+
+def test_what_a_client_sends_is_in_the_table(capsys, runs, width):
+    result = strict(run(capsys, "show", runs / "good", "--json")[1])
+    found = result[0] if isinstance(result, list) else result
+    up, down = (found["bytes"][f"{way}_per_client_round"] / 1e3 for way in ("up", "down"))
+    assert f"{up:.1f}" != f"{down:.1f}"
+    out = run(capsys, "show", runs / "good")[1]
+    assert next(line for line in out.splitlines() if line.startswith("popularity")).split()[-1] == f"{up:.1f}"
