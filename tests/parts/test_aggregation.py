@@ -136,3 +136,34 @@ def test_clients_without_weight_move_nothing():
     total = Total()
     add_mean(total, Upload(torch.arange(1), torch.zeros(1), {"network": torch.tensor([[4.0]])}), "network")
     assert step_mean(torch.ones(1), total, "network").tolist() == [1.0]
+
+
+@pytest.mark.parametrize("rule", ["sum", "uniform", "size", "touched"])
+def test_compiled_sums_are_those_of_torch_whatever_the_number_of_threads(monkeypatch, rule):
+    c, widest, m = 300, 40, 500
+    counts = torch.randint(0, widest + 1, (c,))
+    rows = torch.stack([torch.randperm(m)[:widest].sort().values for _ in range(c)]).int()
+    part = RowUpdate(rows, counts, torch.randn(c, widest, 3), m)
+    upload = Upload(torch.arange(c), torch.randint(1, 9, (c,)).float(), {"items": part})
+
+    def added():
+        total = Total()
+        for _ in range(2):
+            add_rows(total, upload, "items", rule)
+        return total
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = added()
+        torch.set_num_threads(4)
+        four = added()
+    finally:
+        torch.set_num_threads(threads)
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    wanted = added()
+    assert set(one) == set(four) == set(wanted)
+    for name in wanted:
+        assert torch.equal(one[name], four[name])
+        assert one[name].shape == wanted[name].shape
+        assert torch.allclose(one[name].double(), wanted[name].double(), atol=1e-4)

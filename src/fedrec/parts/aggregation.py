@@ -18,8 +18,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch
+from fedrec.compute.cpu import for_clients
 from fedrec.federation.payload import RowUpdate, Upload, tensor, touched_rows
 from fedrec.federation.total import Total
+from fedrec.parts.cpu_rows import add_range
 
 Rule = Literal["sum", "uniform", "size", "touched", "change"]
 ChangeNorm = Literal["l1", "l2", "coordinate"]
@@ -31,6 +34,9 @@ NetworkRule = Literal["size", "uniform"]
 def add_rows(total: Total, upload: Upload, name: str, rule: Rule, *, norm: ChangeNorm = "l1") -> None:
     """Add a cohort's weighted row changes as ``name``, and what to divide by as ``name.weight``."""
     part = upload.parts[name]
+    if type(part) is RowUpdate and rule != "change" and dispatch.compiled_for(part.values) == "cpu":
+        _add_compiled(total, upload, name, part, rule)
+        return
     owner, items, values = touched_rows(part)
     n_items = part.n_items if isinstance(part, RowUpdate) else tensor(upload.parts, name).shape[1]
     if rule == "change":
@@ -43,6 +49,24 @@ def add_rows(total: Total, upload: Upload, name: str, rule: Rule, *, norm: Chang
     if rule in ("touched", "change"):
         total.add_rows(f"{name}.weight", n_items, items, factor)
     else:
+        total.add(f"{name}.weight", upload.weights.sum() if rule == "size" else len(upload.clients))
+
+
+def _add_compiled(total: Total, upload: Upload, name: str, part: RowUpdate, rule: Rule) -> None:
+    """The same without a copy of the rows; threads share the items."""
+    m, d = part.n_items, part.values.shape[2]
+    sums = total.table(name, m, d, like=part.values, dtype=torch.float32)
+    touches = torch.zeros(m)
+    if rule == "touched":
+        touches = total.table(f"{name}.weight", m, 1, like=part.values, dtype=torch.float32)
+    factors = upload.weights if rule == "size" else torch.ones(len(upload.clients))
+    inputs = part.rows, part.counts, part.values.contiguous(), factors, sums, touches.view(-1)
+    arrays = [value.numpy() for value in inputs]
+    # Early items are often the popular ones, so ranges are cut by how often items are touched, judged by a few clients.
+    seen = part.rows[:64][part.valid[:64]].long()
+    costs = 1 + torch.bincount(seen, minlength=m) * (len(part.rows) / max(1, min(64, len(part.rows))))
+    for_clients(lambda first, last: add_range(first, last, *arrays), costs.numpy(), unit=d)
+    if rule != "touched":
         total.add(f"{name}.weight", upload.weights.sum() if rule == "size" else len(upload.clients))
 
 

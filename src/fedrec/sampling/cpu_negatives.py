@@ -41,7 +41,6 @@ def draw_range(
         excluded = excluded_values[excluded_offsets[client] : excluded_offsets[client + 1]]
         positives = positive_values[positive_offsets[client] : positive_offsets[client + 1]]
         key = client_key(seed, NEGATIVES, round, client)
-        taken_by[:] = -1
         for item in excluded:
             taken_by[item] = -2
         k = 0
@@ -70,5 +69,10 @@ def draw_range(
                         count += 1
                 words[w] = 0
         row_counts[c] = count
+        # Only what this client changed is set back: a catalogue may be large and a client small.
+        for item in excluded:
+            taken_by[item] = -1
+        for i in range(count):
+            taken_by[rows[c, i]] = -1
         for i in range(k):
             slots[c, i] = place[items[c, i]]
