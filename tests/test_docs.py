@@ -65,6 +65,7 @@ def lines_of(page):
                 if line.strip().removeprefix("$ ").startswith("fedrec "):
                     yield line.strip().removeprefix("$ "), True
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    yield from ((found, True) for found in re.findall(r"^ {4,}(fedrec [^|;\n]*)", plain, re.MULTILINE))
     yield from ((found, False) for found in re.findall(r"`(fedrec [^`]*)`", plain))
 
 
