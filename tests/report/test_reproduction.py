@@ -53,6 +53,18 @@ def write(folder, *studies, words="Words."):
     return folder
 
 
+def test_what_is_declared_and_not_stored_is_named(tmp_path):
+    text = reproduction(
+        write(tmp_path / "results", study(record("FedEM", 0.9, 0.9, data="ml-100k"), name="fedem-table1"))
+    )
+    (line,) = [line for line in text.splitlines() if line.startswith("- fedem-table1: without")]
+    assert "ml-1m (paper, honest)" in line
+    assert "ml-100k (honest)" in line
+    (rest,) = [line for line in text.splitlines() if line.startswith("- nothing of")]
+    assert "fedem-table2" in rest
+    assert "fedem-table1" not in rest
+
+
 def test_the_page_is_what_the_stored_results_say():
     found = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert found == reproduction(DOCS / "results"), "run 'make reproduction'; edit docs/results/words.md, not the page"

@@ -15,6 +15,7 @@ from fedrec.report.rows import plain
 from fedrec.report.sources import read_study
 from fedrec.report.words import filled
 from fedrec.running.files import write_text
+from fedrec.studies import study as declared
 from fedrec.studies.result import RowRecord, StudyResult, ValueRecord
 
 RESULTS, PAGE, WORDS = Path("docs/results"), Path("docs/reproduction.md"), "words.md"
@@ -37,7 +38,7 @@ def reproduction(folder: Path) -> str:
         words,
     ]
     if studies:
-        parts += ["## Overview", _overview(studies)]
+        parts += ["## Overview", _overview(studies), _not_stored(studies)]
     for study in studies.values():
         parts += _study(study)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -93,6 +94,24 @@ def _overview(studies: dict[str, StudyResult]) -> str:
                 ]
             )  # fmt: skip
     return _table(heads, lines, words=3)
+
+
+def _not_stored(studies: dict[str, StudyResult]) -> str:
+    """Of which papers' studies no result is stored, or none of some data sets and protocols."""
+    lines, nothing = [], []
+    for name in declared.names():
+        known = declared.find(name)
+        if not known.paper:
+            continue
+        if name not in studies:
+            nothing.append(name)
+            continue
+        here = groups(studies[name])
+        lost = {one: [p for p in known.protocols if (one, p) not in here] for one in known.data}
+        said = [f"{_safe(one)} ({', '.join(map(_safe, without))})" for one, without in lost.items() if without]
+        lines += [f"- {name}: without {', '.join(said)}"] if said else []
+    lines += [f"- nothing of {', '.join(nothing)}"] if nothing else []
+    return "Declared studies, and what of them is not stored here:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _study(study: StudyResult) -> list[str]:
