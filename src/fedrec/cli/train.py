@@ -130,6 +130,9 @@ def train_command(
     evaluate_every: Annotated[
         int, _training(metavar="N", help="Evaluate every so many rounds.", min=1)
     ] = DEFAULTS.evaluate_every,
+    evaluate_users: Annotated[
+        int | None, _training(metavar="N", help="Evaluate a random sample of so many users.", min=2)
+    ] = DEFAULTS.evaluate_users,
     device: DeviceOption = DEFAULTS.device,
     threads: Annotated[
         int | None, _training(metavar="N", help="CPU threads; 1 beside other runs.", min=1)
@@ -184,6 +187,7 @@ def train_command(
             "device": device,
             "out": out,
             "evaluate_every": evaluate_every,
+            "evaluate_users": evaluate_users,
             "checkpoint_every": checkpoint_every,
             "keep_checkpoints": keep_checkpoints,
             "keep_model": keep_model,

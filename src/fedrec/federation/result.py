@@ -81,6 +81,15 @@ class FinalMetrics(_Record):
     test: Metrics
 
 
+class Sampled(_Record):
+    """What only some users were evaluated for."""
+
+    users: int
+    confidence: float = 0.95
+    margin: Metrics
+    """Half the width of the confidence interval of each mean over all users, on test at the selected round."""
+
+
 class ViewMetrics(_Record):
     """What another way to score reaches on test."""
 
@@ -201,6 +210,8 @@ class Result(Identity):
     test: Metrics
     """At the selected round."""
     final: FinalMetrics
+    sample: Sampled | None = None
+    """Of a run that evaluated a random sample of its users; null: everybody was."""
     groups: dict[str, list[GroupMean]]
     """Test values by metric and client sparsity."""
     catalogue: dict[str, float]

@@ -22,6 +22,7 @@ from fedrec.federation.result import (
     Metrics,
     PrivacyReport,
     Result,
+    Sampled,
     Seconds,
     ViewMetrics,
 )
@@ -60,6 +61,9 @@ def build_result(
         filtered=split.filtered,
         validation=_flat(best.results["validation"]),
         test=_metrics(best.results["test"]),
+        sample=None
+        if state.claim.evaluate_users is None
+        else _sampled(best.results["test"], state.selection.evaluated),
         final=FinalMetrics(validation=_flat(final["validation"]), test=_metrics(final["test"])),
         groups=_sparsity(best.results["test"], split.training.positives.counts),
         catalogue={"coverage@10": coverage(top, split.data.n_items), "gini@10": gini(top, split.data.n_items)},
@@ -108,6 +112,23 @@ def bytes_of(history: History) -> Bytes:
         down_per_client_round=history.bytes_down / visits,
         up_total=history.bytes_up,
         down_total=history.bytes_down,
+    )
+
+
+def _sampled(test: Evaluation, users: int) -> Sampled:
+    """The margin of each mean: 1.96 standard errors, smaller the more of all users are in the sample."""
+
+    def margin(values: NDArray[np.float64]) -> float:
+        known = values[~np.isnan(values)]
+        if len(known) < 2:
+            return float("nan")
+        left_out = 1 - users / len(values)
+        return float(1.96 * known.std(ddof=1) * (left_out / len(known)) ** 0.5)
+
+    kinds = {"sampled": test.sampled, "full": test.full}
+    return Sampled(
+        users=users,
+        margin=Metrics(**{kind: {name: margin(v) for name, v in found.items()} for kind, found in kinds.items()}),
     )
 
 

@@ -24,6 +24,8 @@ class Claim(Identity):
 
     privacy: dict[str, Any] | None
     evaluate_every: int
+    evaluate_users: int | None = None
+    """How many users are evaluated, drawn by the seed; null: everybody."""
     rounds: int
     """Rounds asked for when the run began; a resumed run may ask for more."""
 
@@ -59,6 +61,7 @@ def claim_of(method: Recommender, split: Split, options: RunOptions, source: dic
         source=source or {"name": split.data.name},
         privacy=privacy,
         evaluate_every=options.evaluate_every,
+        evaluate_users=options.evaluate_users,
         rounds=method.rounds if options.rounds is None else options.rounds,
     )
 
@@ -98,7 +101,7 @@ def check_same(known: Claim, wanted: Claim, folder: Path) -> None:
 
 def _settings(known: Claim, wanted: Claim) -> Iterator[tuple[str, Any, Any]]:
     """Everything that can differ, by name: broad things first, for they bring the others with them."""
-    names = ["method", "seed", "split_seed", "evaluate_every"]
+    names = ["method", "seed", "split_seed", "evaluate_every", "evaluate_users"]
     if known.split_hash != wanted.split_hash:  # the same rows may bear another name
         names.insert(1, "data")
     if "*" not in known.protocol + wanted.protocol:  # else a choice is what differs

@@ -27,6 +27,8 @@ class RunOptions(Settings):
     """Run folder for logs, checkpoints, result and model."""
     evaluate_every: int = Field(1, ge=1)
     """Evaluate every so many rounds, and after the last."""
+    evaluate_users: int | None = Field(None, ge=2)
+    """Evaluate a random sample of so many users, always the same ones; by default everybody."""
     checkpoint_every: int = Field(10, ge=0)
     """Write a checkpoint every so many rounds (0: never); means nothing without a run folder."""
     keep_checkpoints: bool = False

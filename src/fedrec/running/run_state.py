@@ -17,7 +17,7 @@ from fedrec.running.checkpoint import Checkpoint
 from fedrec.running.claim import Claim, check_same
 from fedrec.running.history import History
 from fedrec.running.per_client import pack, unpack
-from fedrec.running.selection import Best, Selection
+from fedrec.running.selection import Best, Selection, drawn
 
 
 class _BestRecord(BaseModel):
@@ -54,7 +54,8 @@ class RunState:
     ) -> RunState:
         """Before the first round; ``shares`` say which clients live in this process, by default all."""
         shares = shares or Shares(torch.from_numpy(split.training.positives.counts))
-        return cls(claim, trainer, split, History(), Selection(trainer, split, device, shares), shares)
+        sample = None if claim.evaluate_users is None else drawn(split.data.n_users, claim.evaluate_users, claim.seed)
+        return cls(claim, trainer, split, History(), Selection(trainer, split, device, shares, sample), shares)
 
     def checkpoint(self) -> Checkpoint:
         """The state after the finished rounds; that of all clients in the first process."""

@@ -17,6 +17,7 @@ from fedrec.federation.shares import Shares
 from fedrec.federation.trainer import Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.history import Means
+from fedrec.sampling.streams import Purpose
 
 
 @dataclass
@@ -32,8 +33,18 @@ class Best:
 class Selection:
     """Evaluates a trainer as the split's protocol says, and keeps the best round."""
 
-    def __init__(self, trainer: Trainer, split: Split, device: torch.device, shares: Shares) -> None:
-        """Nothing is evaluated yet; each process evaluates its clients, and all know the results."""
+    def __init__(
+        self, trainer: Trainer, split: Split, device: torch.device, shares: Shares, sample: Tensor | None = None
+    ) -> None:
+        """Nothing is evaluated yet; each process evaluates its clients, and all know the results.
+
+        With a ``sample`` of clients the others have no values.
+        """
+        self._inside = torch.ones(split.data.n_users, dtype=torch.bool)
+        if sample is not None:
+            self._inside = torch.zeros_like(self._inside)
+            self._inside[sample] = True
+        self.evaluated = int(self._inside.sum())
         self.trainer, self.split, self.shares = trainer, split, shares
         self.evaluator = Evaluator(split, device, logits=trainer.logits)
         self.best: Best | None = None
@@ -47,7 +58,7 @@ class Selection:
 
     def measure(self, *views: str | None) -> None:
         """Evaluate the current state on both parts, through ``views`` of the method; None is how it scores."""
-        n = self.split.data.n_users
+        n = self.evaluated
         for number, view in enumerate(views):
             scorer = partial(self.trainer.scores, view=view)
             later = self.trainer.folds_in and self.split.protocol.history_at_test == "train+validation"
@@ -66,7 +77,11 @@ class Selection:
     @property
     def order(self) -> Tensor | None:
         """The clients this process evaluates, in the order in which that is fastest."""
-        return self.trainer.client_order if self.shares.alone else self.shares.own
+        order = self.trainer.client_order if self.shares.alone else self.shares.own
+        if self.evaluated == len(self._inside):
+            return order
+        everybody = torch.arange(len(self._inside)) if order is None else order
+        return everybody[self._inside[everybody]]
 
     def _together(self, own: Evaluation) -> Evaluation:
         """With the values of the clients of other processes."""
@@ -82,7 +97,7 @@ class Selection:
         return self.shares.together(own)
 
     def _tell(self, before: int, total: int, done: int) -> None:
-        self.tell(before + min(done * self.shares.peers.size, self.split.data.n_users), total)
+        self.tell(before + min(done * self.shares.peers.size, self.evaluated), total)
 
     def evaluate(self, done: int) -> dict[str, Means]:
         """Evaluate both parts; what is shown and what selects is the protocol's business, the rest stays sealed."""
@@ -122,3 +137,9 @@ class Selection:
         self.measure(*(view for view in self.trainer.views if f"test@{view}" not in self.final))
         assert self.best is not None
         return self.best
+
+
+def drawn(users: int, wanted: int, seed: int) -> Tensor:
+    """A random sample of so many clients, ascending; the same for a seed."""
+    rng = np.random.default_rng([seed, int(Purpose.EVALUATION)])
+    return torch.from_numpy(np.sort(rng.choice(users, min(wanted, users), replace=False)))
