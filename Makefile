@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-BESIDE := -n auto --maxprocesses 4 --dist loadfile  # tests run in a process per core, one thread each
+BESIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder  # tests run in a process per core, one thread each
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart federation test test-slow lint audit types coverage mutants schema reproduction leaderboard docs package bench clean

@@ -23,6 +23,14 @@ else:
     torch.set_num_threads(2)
 
 
+FIRST = ("deploy/test_processes.py", "studies/test_reproduce.py", "methods/test_merged.py")
+"""Files of tests that take longest: begun last, one process would work on while the others have nothing left to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(FIRST))
+
+
 @cache
 def load_demo() -> Interactions:
     return fedrec.load("demo")
