@@ -32,6 +32,8 @@ def test_what_is_missing_is_recommended_to_one_and_to_many(frame):
     assert model.recommend(np.array(["u1", "u0"]), k=1)[0][0][0] == "record0"
     assert {item[:4] for item, _ in model.similar_items("book0", k=5)} == {"book"}
     assert "book0" not in dict(model.similar_items("book0", k=11))
+    mine = frame.loc[frame["customer"] == "u0", "sku"]
+    assert model.recommend_new(mine, k=3) == [(item, pytest.approx(score)) for item, score in one]
     with pytest.raises(DataError, match="no user 'nobody'"):
         model.recommend("nobody")
 

@@ -96,7 +96,17 @@ class Recommender:
         """The ``k`` best new items of a user, or a list of them for several users, in their order."""
         if isinstance(users, str | int) or not isinstance(users, Iterable):
             return self.run.recommend(_plain(users), k)
-        return [self.run.recommend(_plain(user), k) for user in users]
+        ids = self.run.split.data.item_ids
+        found = self.run.lists([_plain(user) for user in users], k)
+        return [
+            [(ids[item], float(score)) for item, score in zip(items, scores, strict=True) if item >= 0]
+            for part in found
+            for items, scores in zip(part.items.tolist(), part.scores.tolist(), strict=True)
+        ]
+
+    def recommend_new(self, history: Iterable[Id], k: int = 10) -> Items:
+        """The ``k`` best items for somebody who was not there in ``fit``, by what they have had, oldest first."""
+        return self.run.recommend(k=k, history=[_plain(item) for item in history])
 
     def similar_items(self, item: Id, k: int = 10) -> Items:
         """The ``k`` items most like an item, where the method knows such a thing."""

@@ -33,6 +33,9 @@ def test_it_trains_and_is_read_back_with_its_class(capsys, tmp_path, file):
         fedrec.load_run(tmp_path / "run")
     again = fedrec.load_run(tmp_path / "run", method=named)
     assert again.test == {part: strict(out)["test"][part] for part in ("sampled", "full")}
+    words_of_list = ("recommend", tmp_path / "run", "--user", "u444", "--json")
+    assert "(method)" in refused(capsys, *words_of_list)
+    assert len(strict(run(capsys, *words_of_list, "--method", named)[1])["items"]) == 10
     with pytest.raises(ConfigError, match="trained with 'fedbias', not with 'fedmf'"):
         fedrec.load_run(tmp_path / "run", method=methods.find("fedmf"))
     assert run(capsys, "report", tmp_path / "run", "-o", tmp_path / "page.html")[0] == 0

@@ -105,6 +105,10 @@ DeviceOption = Annotated[
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run (what --out named).")]
+OwnMethodOption = Annotated[
+    str | None,
+    typer.Option("--method", metavar="FILE:CLASS", help="Of a run of a method of your own, in a file."),
+]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.", rich_help_panel=OUTPUT),
@@ -115,7 +119,8 @@ FormatOption = Annotated[
     Form,
     typer.Option(
         "--format",
-        help="How tables are printed; json is what --json prints.",
+        metavar="FORM",
+        help="Of tables: text, markdown, latex, csv, or json, which is what --json prints.",
         rich_help_panel=OUTPUT,
     ),
 ]

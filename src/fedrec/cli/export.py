@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress
 
 from fedrec.api import load_run
-from fedrec.cli.common import DeviceOption, RunFolder, check_path, err
+from fedrec.cli.common import DeviceOption, OwnMethodOption, RunFolder, check_path, err
 from fedrec.serving.export import export, export_clients
 
 
@@ -28,9 +28,10 @@ def export_command(
     onnx: Annotated[bool, typer.Option("--onnx", help="Also model.onnx: history in, scores out.")] = False,
     counts: Annotated[bool, typer.Option("--counts/--no-counts", help="How many users had each item.")] = True,
     device: DeviceOption = "cpu",
+    method: OwnMethodOption = None,
 ) -> None:
     """Write the model of a RUN to carry away: the server's state and the items, nobody's data or private state."""
-    trained, folder = load_run(run, device=device), Path(out)
+    trained, folder = load_run(run, device=device, method=method), Path(out)
     checksum = export(trained, folder, counts=counts, onnx=onnx)
     size = sum(path.stat().st_size for path in folder.iterdir())
     err.print(

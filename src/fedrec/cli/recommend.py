@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedrec.api import load_run
-from fedrec.cli.common import DeviceOption, JsonOption, RunFolder, check_path, err, out, print_json
+from fedrec.cli.common import DeviceOption, JsonOption, OwnMethodOption, RunFolder, check_path, err, out, print_json
 from fedrec.cli.tables import Titles, no_titles, plain_table, ranking
 from fedrec.data.columns import usual
 from fedrec.errors import ConfigError, DataError
@@ -45,6 +45,7 @@ def recommend(
         bool, typer.Option("--explain", help="Say which past items, or parts of a blend, a score is made of.")
     ] = False,
     device: DeviceOption = "cpu",
+    method: OwnMethodOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Recommend new items to users of a trained RUN (the folder that --out of train named), or to somebody new."""
@@ -62,11 +63,11 @@ def recommend(
             raise ConfigError(
                 "lists of many users go to a file and have no reasons; give --out FILE, without --explain."
             )
-        _write(load_run(run, device=device), users, Path(out_file), k, titles, chosen)
+        _write(load_run(run, device=device, method=method), users, Path(out_file), k, titles, chosen)
         return
     if out_file is not None:
         raise ConfigError("--out is for lists of many users; give --users or --all, or leave it out.")
-    trained = load_model(run, device=device) if (run / INFO).is_file() else load_run(run, device=device)
+    trained = load_model(run, device=device) if (run / INFO).is_file() else load_run(run, device=device, method=method)
     past = None if history is None else listed(history)
     found = trained.recommend(user, k, history=past, **chosen)
     if explain:

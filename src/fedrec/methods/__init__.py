@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from fedrec.errors import ConfigError, unknown
+from fedrec.errors import ConfigError, brief, unknown
 from fedrec.federation.recommender import Recommender
 from fedrec.methods.own_file import from_file, is_own_file
 from fedrec.methods.tuned import tuned
@@ -125,6 +125,11 @@ def rebuild(name: str, config: dict[str, Any], own: type[Recommender] | None = N
     base, merges, _ = name.partition("+")
     if own is not None and own.name != base:
         raise ConfigError(f"this run was trained with '{base}', not with '{own.name}'; give the class of '{base}'.")
+    if own is None and base not in names():
+        raise ConfigError(
+            f"unknown method '{brief(base)}'; it is not installed here, and if it is your own, give its file and class (method), "
+            "as in ./mymethod.py:MyMethod."
+        )
     kind = own or installed(base)
     kind = merged(kind) if merges else kind
     return kind(kind.configure(config))
