@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import socket
 import subprocess
@@ -110,24 +111,31 @@ def main() -> None:
             try:
                 _wait(port, service)
                 ids = json.loads((folder / "items.json").read_text())["ids"]
-                asked, before = bodies(ids), time.perf_counter()
+                asked = bodies(ids)
                 asyncio.run(closed(port, asked, 1, options.connections))  # to warm up
-                before = time.perf_counter()
+                before, worked = time.perf_counter(), _cpu_seconds(service.pid)
                 if options.rate:
                     run = at_rate(port, asked, options.seconds, options.connections, options.rate)
                 else:
                     run = closed(port, asked, options.seconds, options.connections)
                 answers = asyncio.run(run)
-                took = time.perf_counter() - before
+                took, worked = time.perf_counter() - before, _cpu_seconds(service.pid) - worked
             finally:
                 service.terminate()
     times = np.array([seconds for seconds, _ in answers]) * 1000
     print(json.dumps({
         "items": len(ids), "connections": options.connections, "asked_per_s": options.rate or None,
         "answered": len(times), "failed": sum(status != 200 for _, status in answers),
-        "requests_per_s": round(len(times) / took, 1), "p50_ms": round(float(np.percentile(times, 50)), 2),
+        "requests_per_s": round(len(times) / took, 1),
+        "service_cpu_ms": round(1000 * worked / len(times), 3), "p50_ms": round(float(np.percentile(times, 50)), 2),
         "p99_ms": round(float(np.percentile(times, 99)), 2), "max_ms": round(float(times.max()), 2),
     }))  # fmt: skip
+
+
+def _cpu_seconds(process: int) -> float:
+    """Time a process has had of all processors so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _wait(port: int, service: subprocess.Popen[bytes]) -> None:
