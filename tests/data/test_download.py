@@ -37,6 +37,9 @@ def zipped(files, how=zipfile.ZIP_STORED):
 
 ARCHIVE = zipped({"toy/README": "read me", "toy/u.data": LINES})
 ODD = {
+    "/titled.zip": zipped(
+        {"toy/u.data": LINES, "toy/u.item": "5|Café (1995)|x\n6|Heat|y\n77|Unseen|z\n".encode("latin-1")}
+    ),
     "/large.zip": zipped({"toy/u.data": LINES, "toy/more": os.urandom(5000)}),
     "/bomb.zip": zipped({"toy/u.data": LINES * 1000}, zipfile.ZIP_DEFLATED),
     "/paths.zip": zipped({"../../escaped": "x", "/escaped": "x", "../toy/u.data": LINES}),
@@ -249,3 +252,12 @@ def test_titles_survive_the_cache(server, cache, tmp_path):
     entry = toy(Official(path.as_uri(), Rows(("u.data",))))
     assert find(entry).item_ids == ("Misérables, Les (1998)", 'Say "hi"')
     assert find(replace(entry, sources=())).item_ids == ("Misérables, Les (1998)", 'Say "hi"')
+
+
+def test_titles_come_with_the_rows_where_the_source_has_them(server, cache):
+    entry = toy(official(f"{server}/titled.zip", items="u.item"))
+    for data in (find(entry), find(replace(entry, sources=()))):  # fetched, and from the cache
+        assert (data.title(5), data.title("6")) == ("Café (1995)", "Heat")
+    assert find(replace(entry, sources=())).notes == ()
+    without = replace(entry, name="other", sources=(official(f"{server}/titled.zip", items="none.item"),))
+    assert find(without).about is None  # which is no reason to refuse the rows

@@ -55,8 +55,20 @@ def quickstart(
     )
     assert first is not None
     _show_list(first)
+    _tell_next(interactions.name, first.split.data.user_ids[0])
 
 
 def _show_list(run: Run) -> None:
     user = run.split.data.user_ids[0]
     out.print(ranking(run.recommend(user, 10), f"{run.method.name} recommends to user {user} (honest)", run.title))
+
+
+def _tell_next(data: str, user: str | int) -> None:
+    """What to try now."""
+    out.print("Three commands to try next:")
+    out.print(
+        f"  fedrec train fedslist --data {data} --out runs/first    # or --data mine.csv, with your own rows",
+        soft_wrap=True,
+    )
+    out.print(f"  fedrec recommend runs/first --user {user} --explain", soft_wrap=True)
+    out.print("  fedrec export runs/first -o model && fedrec serve model    # a page to try it on", soft_wrap=True)

