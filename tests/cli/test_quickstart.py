@@ -28,6 +28,9 @@ def test_its_table_names_every_method(capsys):
     code, out, _ = run(capsys, "quickstart", "--data", "demo", "--rounds", "1")
     assert code == 0
     assert all(name in out for name, _ in quickstart.RUNS)
-    last = [line.strip().partition("#")[0].strip() for line in out.split("Three commands to try next:")[1].strip().splitlines()]
+    last = [
+        line.strip().partition("#")[0].strip()
+        for line in out.split("Three commands to try next:")[1].strip().splitlines()
+    ]
     assert [line.split()[1] for line in last] == ["train", "recommend", "export"]
     assert "--data demo" in last[0]
