@@ -144,6 +144,10 @@ def _commands(command: click.Command, path: str) -> list[str]:
 def _values(option: click.Parameter) -> str:
     if isinstance(option.type, click.Choice):
         return ", ".join(map(str, option.type.choices))
+    if isinstance(option.type, click.IntRange | click.FloatRange):
+        low = "" if option.type.min is None else f" from {option.type.min}"
+        high = "" if option.type.max is None else f" to {option.type.max}"
+        return f"{option.metavar or 'N'}{low}{high}"
     return option.metavar or option.type.name
 
 

@@ -44,7 +44,7 @@ def filter_and_tell(
     positive_only: bool = False,
     duplicates: Duplicates = "keep",
 ) -> tuple[Interactions, Filtered]:
-    """What :func:`filter_interactions` leaves, and what it took away and why."""
+    """What ``filter_interactions`` leaves, and what it took away and why."""
     if duplicates not in ("keep", "merge"):
         raise ConfigError(unknown("duplicates rule", duplicates, ("keep", "merge")))
     if count not in ("rows", "pairs"):

@@ -41,7 +41,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Interactions:
 def load_any(
     name: str | list[str], data_dir: str | Path | None = None, options: dict[str, Any] | None = None
 ) -> tuple[Interactions, dict[str, Any]]:
-    """A data set by name, or from files as :func:`read` takes them with its options; and how to find it again."""
+    """A data set by name, or from files as ``read`` takes them with its options; and how to find it again."""
     names, options = [name] if isinstance(name, str) else name, dict(options or {})
     if len(names) == 1 and (known_by_name(names[0]) or not is_file(names[0])):
         items = options.pop("items", None)
@@ -68,7 +68,7 @@ def is_file(name: str) -> bool:
 
 
 def find(entry: Entry, data_dir: str | Path | None = None) -> Interactions:
-    """The data set of a catalogue entry, as :func:`load` looks for it."""
+    """The data set of a catalogue entry, as ``load`` looks for it."""
     path = on_this_machine(entry, data_dir)
     return _download(entry, _cached(entry)) if path is None else _read(path, entry)
 

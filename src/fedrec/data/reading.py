@@ -88,7 +88,7 @@ def read_csv(
     delimiter: str | None = None,
     **options: Any,
 ) -> Interactions:
-    """Interactions from a file; options as in :func:`read`."""
+    """Interactions from a file; options as in ``read``."""
     return read(path, user, item, rating, timestamp, delimiter=delimiter, **options)
 
 
@@ -100,7 +100,7 @@ def from_frame(
     timestamp: Column | None = AUTO,
     **options: Any,
 ) -> Interactions:
-    """Interactions from a data frame; options as in :func:`read`. Date and time columns become numbers in their own unit."""
+    """Interactions from a data frame; options as in ``read``. Date and time columns become numbers in their own unit."""
     if is_path(frame):
         raise DataError(f"'{brief(frame)}' is the name of a file and no data frame; use read.")
     return read(frame, user, item, rating, timestamp, **options)

@@ -128,7 +128,7 @@ def _read_titles(folder: Path) -> ItemTable | None:
 
 
 def unpack_items(content: dict[str, Any], source: str) -> ItemTable:
-    """What :func:`fedrec.running.saving.pack_items` made plain."""
+    """What ``fedrec.running.saving.pack_items`` made plain."""
     titles, columns, values = content.get("titles"), content.get("columns"), content.get("values")
     if not isinstance(titles, dict) or not isinstance(columns, list) or not isinstance(values, dict):
         raise FedrecError(f"{source} is no table of items; train again.")
