@@ -1,5 +1,7 @@
 """Options of a run: checked, changed, and the same ones everywhere."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +76,16 @@ def test_a_run_without_its_model_keeps_its_results(small, tmp_path):
     assert values.tolist() == run.per_client["test"].full["ndcg@10"].tolist()
     with pytest.raises(FedrecError, match="results without a model; train again and keep the model"):
         fedrec.load_run(tmp_path / "run")
+
+
+def test_state_on_disk_is_in_the_folder_while_a_run_goes_on(small, tmp_path):
+    found = set()
+
+    class Look(fedrec.Listener):
+        def round(self, line):
+            found.update(path.name for path in (tmp_path / "run" / "store").rglob("*") if path.stat().st_size)
+
+    for store in ("memory", "disk"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        fedrec.train("local", small, rounds=1, out=tmp_path / "run", store=store, listeners=[Look()], **QUIET)
+        assert ("items.bin" in found) == (store == "disk")
