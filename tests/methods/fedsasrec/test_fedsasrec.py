@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -7,6 +9,8 @@ from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
 from fedrec.methods.central.sasrec import Sasrec
 from fedrec.methods.fedsasrec import FedSasrec
+from fedrec.methods.fedsasrec.losses import sampled_losses
+from fedrec.parts.transformer import Shape
 from fedrec.testing import MethodSuite, few
 
 SMALL = {"dim": 8, "layers": 1, "length": 20, "block": 8, "lr": 0.003, "dropout": 0.1, "init_std": 0.1}
@@ -82,6 +86,15 @@ def test_all_items_drawn_is_the_loss_against_all_items():
     view = few(0, 30).training
     whole = trained(FedSasrec(**SMALL), view)
     same(whole.server, trained(FedSasrec(**SMALL, sampled=view.n_items), view).server)
+
+
+def test_a_drawn_item_stands_for_those_that_were_not_drawn():
+    shape, generator = Shape(8, 1, 2, 10), torch.Generator().manual_seed(0)
+    network = shape.split(shape.initial(0.3, generator))
+    window, shared = torch.tensor([[0, 1, 2, 3]]), torch.tensor([3, 5, 6])
+    own, others = torch.zeros(1, 4, 8), torch.zeros(3, 8)  # every logit is 0
+    found = sampled_losses(shape, network, own, window, others, shared, 60, torch.tensor([3]), ())
+    assert float(found) == pytest.approx(3 * math.log(4 + 60 / 3 * 2))
 
 
 def test_a_round_is_everybody_once_in_blocks_of_another_order_each():
