@@ -138,5 +138,6 @@ def test_parts_are_put_together_and_later_files_win(study, tmp_path):
     main([str(tmp_path), str(readme)])
     text = (tmp_path / PAGE).read_text()
     assert "| ease | 0.0800 |" in text
-    assert "## filmtrust" in text
+    assert text.index("## ml-100k") < text.index("## filmtrust")
+    assert "No results are stored for ml-1m, lastfm-2k, amazon-video." in text
     assert "fedslist" in readme.read_text()

@@ -16,6 +16,7 @@ from fedrec.report.scatter import Point, scatter
 from fedrec.report.sources import read_study
 from fedrec.running.files import write_text
 from fedrec.studies.result import RowRecord, StudyResult, TestRecord
+from fedrec.studies.study import find
 
 DOCS, README = Path("docs"), Path("README.md")
 RESULTS, PAGE, PICTURE = "results/leaderboard", "leaderboard.md", "leaderboard.svg"
@@ -47,6 +48,7 @@ def stored(folder: Path) -> StudyResult:
         name: list(dict.fromkeys(value for part in parts for value in getattr(part, name)))
         for name in ("data", "seeds")
     }
+    union["data"].sort(key=find("leaderboard").data.index)
     return parts[0].model_copy(update={"rows": list(rows.values()), "tests": list(tests.values()), **union})
 
 
@@ -75,6 +77,9 @@ def page(study: StudyResult) -> str:
         ]
         if part:
             parts.append("Fewer seeds: " + ", ".join(part) + ".")
+    absent = [name for name in find("leaderboard").data if name not in study.data]
+    if absent:
+        parts.append("No results are stored for " + ", ".join(absent) + ".")
     return "\n\n".join(parts) + "\n"
 
 
