@@ -25,7 +25,7 @@ from fedrec.version import installed_version
 
 TABLES = {"settings": "--set", "protocol_set": "--protocol-set"}
 """Options that are tables in a file: names and values, each of which the command line can change."""
-NEVER = ("config", "resume", "out", "as_json", "format", "quiet")
+NEVER = ("config", "resume", "out", "as_json", "format", "quiet", "dry_run")
 """Options that say where a run goes and what is printed, not what is run: they are read, but not written."""
 
 

@@ -35,6 +35,7 @@ from fedrec.cli.common import (
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigWriter, config_text, from_file, table_of, take_config
+from fedrec.cli.dry_run import tell
 from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.privacy import (
     Central,
@@ -57,6 +58,7 @@ from fedrec.errors import ConfigError
 from fedrec.methods import create
 from fedrec.protocol.given import GIVEN, given_split
 from fedrec.protocol.whole import WHOLE
+from fedrec.running.estimate import estimate
 from fedrec.running.options import RunOptions
 from fedrec.running.saved import read_result
 from fedrec.running.saving import RESULT
@@ -165,6 +167,12 @@ def train_command(
     ldp_reproducible: Annotated[
         bool, _privacy("--ldp-reproducible", help="Noise from the seed, to repeat a run: no guarantee.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what memory, bytes and time it will take, and stop.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     as_json: JsonOption = False,
     form: FormatOption = "text",
     quiet: Annotated[
@@ -235,6 +243,9 @@ def train_command(
     if chosen.select_on == "test" and (every := run_options.evaluate_every) > 1 and not quiet:
         words = f"'{chosen.name}' reports the best of all rounds on test; --evaluate-every {every} looks at some of them only"
         err.print(f"{words}, which lowers what is reported.", style="yellow", soft_wrap=True)
+    if dry_run:
+        tell(estimate(made, split, run_options), as_json or form == "json")
+        return
     listeners = []
     if run_options.out is not None:
         known: dict[str, Any] = {"settings": made.describe_config(), "protocol_set": choices, "merge": None}

@@ -103,6 +103,10 @@ class FedEMConfig(ServedSettings, LearnedConfig):
     """Similarities above this become 1."""
     pca_sign: alike.Sign = "fixed"
     """Sign of the principal component: its largest entry is positive, or as the decomposition returns it."""
+    sketch: int | None = Field(None, ge=8)
+    """Approximate distances of whole tables from so many random projections (512 is good); none: exactly."""
+    neighbours: int | None = Field(None, ge=1)
+    """Approximate personal means: so many weights that deviate most from the mean weights count (64 is good); none: all."""
     weights: alike.Weights = "scaled"
     """Projection of (p + alpha s) / (1 + alpha) (Eq. 13), or of p + alpha s as in the released code."""
 
@@ -311,9 +315,11 @@ class SimilarFedEM(FedEM, EachMethod):
         share = size / size.sum()
         who = torch.cat([upload.clients.cpu() for upload in uploads])
         slot[who] = torch.arange(len(who))
-        near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign)
+        sketch = None if c.sketch is None else (c.sketch, task.seed)
+        near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign, sketch=sketch)
         if c.agg == "similarity":
             weights = near / near.sum(1, keepdim=True)
         else:
             weights = alike.simplex_weights(near, share, c.alpha, c.weights)
-        return self._next(task, server, round, slot, mix(weights, tables))
+        personal = mix(weights, tables) if c.neighbours is None else alike.mix_near(weights, tables, c.neighbours)
+        return self._next(task, server, round, slot, personal)

@@ -7,6 +7,7 @@ which sorting solves exactly: no solver, one matrix for all clients.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,6 +20,8 @@ Kind = Literal["table", "pca1", "cosine"]
 Distance = Literal["squared", "plain"]
 Weights = Literal["scaled", "unscaled"]
 Sign = Literal["fixed", "raw"]
+COLUMNS = 1 << 12
+"""Columns of flattened tables that are mixed at a time."""
 
 
 def project_simplex(rows: Tensor) -> Tensor:
@@ -57,10 +60,22 @@ def principal_scores(table: Tensor, sign: Sign = "fixed") -> Tensor:
 
 
 def similarities(
-    tables: Sequence[Tensor], kind: Kind, distance: Distance, *, snap: float | None, sign: Sign = "fixed"
+    tables: Sequence[Tensor],
+    kind: Kind,
+    distance: Distance,
+    *,
+    snap: float | None,
+    sign: Sign = "fixed",
+    sketch: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Similarity [n, n] of clients whose tables [c, m, d] come cohort by cohort; values above ``snap`` become 1."""
-    blocks = [t.flatten(1) if kind == "table" else principal_scores(t, sign) for t in tables]
+    """Similarity [n, n] of clients whose tables [c, m, d] come cohort by cohort; values above ``snap`` become 1.
+
+    With ``sketch``, a size and a seed, distances of tables are those of random projections.
+    """
+    if kind == "table":
+        blocks = [t.flatten(1) for t in tables] if sketch is None else sketched(tables, *sketch)
+    else:
+        blocks = [principal_scores(t, sign) for t in tables]
     products = inner_products(blocks)
     norms = products.diagonal().clone()
     if kind == "cosine":
@@ -70,3 +85,36 @@ def similarities(
     similarity = 1 / (1 + (apart if distance == "squared" else apart.sqrt()))
     similarity.fill_diagonal_(1)
     return similarity if snap is None else torch.where(similarity > snap, 1, similarity)
+
+
+def sketched(tables: Sequence[Tensor], size: int, seed: int) -> list[Tensor]:
+    """Random projections [c, size] of the tables, less their mean: squared distances stay, up to a factor 1 +- sqrt(2 / size)."""
+    width = tables[0][0].numel()
+    generator = torch.Generator().manual_seed(seed)
+    signs = torch.randint(0, 2, (width, size), generator=generator, dtype=torch.int8).to(tables[0]) * 2 - 1
+    found = [block.flatten(1) @ signs / size**0.5 for block in tables]
+    mean = torch.cat(found).mean(0)
+    return [block - mean for block in found]
+
+
+def mix_near(weights: Tensor, tables: Sequence[Tensor], neighbours: int) -> Tensor:
+    """Personal tables [n, m, d] as ``mix``, but of each row of the weights only what deviates most from the mean row counts.
+
+    Weights are the ``neighbours`` largest deviations from a row that all share, and that row times what is left to 1.
+    """
+    n, k = len(weights), min(neighbours, weights.shape[1])
+    common = weights.mean(0)
+    apart = weights - common
+    columns = apart.abs().topk(k, dim=1).indices.sort(1).values
+    kept = apart.gather(1, columns)
+    rest = 1 - kept.sum(1, keepdim=True)  # so that weights sum to 1
+    starts = torch.arange(0, n * k + 1, k, device=weights.device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says once that this layout is young
+        sparse = torch.sparse_csr_tensor(starts, columns.flatten(), kept.flatten(), weights.shape)
+    out = tables[0].new_empty(n, *tables[0].shape[1:])
+    flat = out.flatten(1)
+    for first in range(0, flat.shape[1], COLUMNS):
+        part = torch.cat([block.flatten(1)[:, first : first + COLUMNS] for block in tables])
+        flat[:, first : first + COLUMNS] = sparse @ part + rest * (common @ part)
+    return out
