@@ -61,7 +61,8 @@ def lines_of(page):
     text = page.read_text()
     for block in blocks(text):
         if block.language in ("", "bash", "sh", "console", "text"):
-            for line in re.split(r"\n|;|&&|\|", re.sub(r"\\\n\s*", " ", block.text)):
+            plain = re.sub(r"\s#.*", "", re.sub(r"\\\n\s*", " ", block.text))
+            for line in re.split(r"\n|;|&&|\|", plain):
                 if line.strip().removeprefix("$ ").startswith("fedrec "):
                     yield line.strip().removeprefix("$ "), True
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
