@@ -188,6 +188,12 @@ def test_rows_that_are_left_out_are_counted(written):
     assert "2 of 5 rows are of a user and an item that meet less than 2 times" in data.notes[-1]
 
 
+def test_a_row_is_named_by_its_line_whatever_was_left_out_before(written):
+    path = written("user,item,event,time\n1,a,view,5\n1,b,buy,6\n1,c,buy,soon\n")
+    with pytest.raises(DataError, match=r"line 4, column 'time': 'soon'"):
+        fedrec.read(path, where="event=buy")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
