@@ -41,7 +41,7 @@ from fedrec.running.saving import (
 
 ROUNDS = "metrics.jsonl"
 _ROUND = TypeAdapter(RoundLine)
-LATER = ("processes",)
+LATER = ("processes", "sample")
 """Keys that results did not have from the start; one without them is read with their defaults."""
 
 
