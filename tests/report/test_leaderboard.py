@@ -127,7 +127,7 @@ def test_parts_are_put_together_and_later_files_win(study, tmp_path):
     (folder / "a.json").write_text(json.dumps(study.model_dump(mode="json")))
     other = study.model_copy(
         update={
-            "rows": [record("ease", 0.08), record("ease", 0.5, data="filmtrust")],
+            "rows": [record("ease", 0.08), record("fedfast", 0.0, finished=0), record("ease", 0.5, data="filmtrust")],
             "data": ["ml-100k", "filmtrust"],
             "tests": [],
         }
@@ -138,6 +138,7 @@ def test_parts_are_put_together_and_later_files_win(study, tmp_path):
     main([str(tmp_path), str(readme)])
     text = (tmp_path / PAGE).read_text()
     assert "| ease | 0.0800 |" in text
+    assert "| fedfast | 0.0300 |" in text  # what is not there replaces nothing
     assert text.index("## ml-100k") < text.index("## filmtrust")
     assert "No results are stored for ml-1m, lastfm-2k, amazon-video." in text
     assert "fedslist" in readme.read_text()

@@ -38,11 +38,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def stored(folder: Path) -> StudyResult:
-    """The results of all data sets, put together; a later file replaces the rows of an earlier one."""
+    """The results of all data sets, put together; a later file replaces rows of an earlier one, unless it has no result."""
     parts = [read_study(path) for path in sorted(folder.glob("*.json"))]
     if not parts:
         raise FedrecError(f"{folder} holds no results; copy study.json of the study 'leaderboard' there.")
-    rows = {(row.data, row.label): row for part in parts for row in part.rows}
+    rows: dict[tuple[str, str], RowRecord] = {}
+    for row in (row for part in parts for row in part.rows):
+        if row.selected_rounds or (row.data, row.label) not in rows:
+            rows[row.data, row.label] = row
     tests = {(test.data, test.label): test for part in parts for test in part.tests}
     union = {
         name: list(dict.fromkeys(value for part in parts for value in getattr(part, name)))
