@@ -39,6 +39,16 @@ def test_all_is_every_extra_that_users_want():
     assert named == extras.keys() - {"all", "dev", "docs"}
 
 
+def test_every_kind_of_file_is_packed():
+    """Quick, where the slow tests look into the wheel itself."""
+    import tomllib
+
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["fedrec"]
+    files = [path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    left = {path.name for path in files if path.suffix != ".py" and not any(path.match(pattern) for pattern in packed)}
+    assert left == set()
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The sdist, and the wheel that is built from it, of a copy of the tree: what a build leaves there would be packed again."""
