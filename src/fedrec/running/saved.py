@@ -41,8 +41,8 @@ from fedrec.running.saving import (
 
 ROUNDS = "metrics.jsonl"
 _ROUND = TypeAdapter(RoundLine)
-LATER = ("processes", "sample")
-"""Keys that results did not have from the start; one without them is read with their defaults."""
+LATER = tuple(name for name, field in Result.model_fields.items() if not field.is_required())
+"""Keys that a result of an earlier version may lack; their defaults say what was so then."""
 
 
 def is_finished(folder: Path) -> bool:
