@@ -53,6 +53,11 @@ def write(folder, *studies, words="Words."):
     return folder
 
 
+def test_rows_with_equal_published_values_claim_no_gain():
+    assert gains(study(record("A", 0.5, 0.6), record("B", 0.4, 0.6))) == []
+    assert len(gains(study(record("A", 0.5, 0.6), record("B", 0.4, 0.7)))) == 1
+
+
 def test_what_is_declared_and_not_stored_is_named(tmp_path):
     text = reproduction(
         write(tmp_path / "results", study(record("FedEM", 0.9, 0.9, data="ml-100k"), name="fedem-table1"))

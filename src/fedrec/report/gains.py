@@ -63,7 +63,7 @@ def gains(study: StudyResult) -> list[Gain]:
     found = []
     for (data, label, column), known in published.items():
         over = _base(label, [other for place, other, c in published if (place, c) == (data, column)])
-        if over is None:
+        if over is None or known == published[data, over, column]:  # no gain was published
             continue
         base, mine = ours.get((data, over, column), {}), ours.get((data, label, column), {})
         differences = {name: mine[name] - base[name] for name in mine if name in base}
