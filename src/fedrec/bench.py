@@ -154,6 +154,38 @@ def measure(case: str, shape: str, *, rounds: int = 3, device: str = "auto") -> 
     }
 
 
+def growth(*, rounds: int = 3) -> list[dict[str, Any]]:
+    """How the CPU seconds of a FedMF round grow when one size of the data, or the dimension, is four times as large.
+
+    Each factor comes with the exponent e of size ** e. Rows are spread over clients, so that with more clients and the same rows
+    each has fewer.
+    """
+    base = {"clients": 1500, "items": 1500, "rows": 90_000, "dim": 16}
+
+    def cost(sizes: dict[str, int]) -> float:
+        data = synthetic(sizes["clients"], sizes["items"], sizes["rows"])
+        choices = {"min_interactions": 3, "candidates": 0, "select_ranking": "full"}
+        split = preset("honest").with_options(**choices).split(data, seed=0)
+        method = create("fedmf", _LOCAL | {"dim": sizes["dim"], "epochs": 2})
+        trainer = method.trainer(split.training, Setup())
+        trainer.round(0)
+        seconds = []
+        for number in range(1, 1 + rounds):
+            start = time.process_time()
+            trainer.round(number)
+            seconds.append(time.process_time() - start)
+        return min(seconds)
+
+    first, found = cost(base), []
+    for name in base:
+        seconds = cost(base | {name: 4 * base[name]})
+        exponent = float(np.log(seconds / first) / np.log(4))
+        found.append(
+            {"size": name, "from": base[name], "cpu_seconds": [first, seconds], "exponent": round(exponent, 2)}
+        )
+    return found
+
+
 def check_known(cases: Iterable[str], shapes: Iterable[str]) -> None:
     """Refuse names of cases and shapes that do not exist."""
     for kind, names, known in (("case", cases, EVERY_CASE), ("shape", shapes, SHAPES)):

@@ -75,6 +75,17 @@ def bench_command(
         )
 
 
+def _tell_growth(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json({"growth": found})
+        return
+    rows = [
+        [one["size"], f"{one['from']:,}", *(f"{s:.3f}" for s in one["cpu_seconds"]), f"{one['exponent']:.2f}"]
+        for one in found
+    ]
+    out.print(plain_table(("size", "from", "CPU s", "four times as large", "exponent"), rows))
+
+
 def _tables(results: list[dict[str, Any]]) -> Iterator[Table]:
     """A table for each shape: side by side they would be wider than a terminal."""
     for shape in dict.fromkeys(found["shape"] for found in results):

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from fedrec.evaluation.metrics import compute, parse_metric
 from fedrec.evaluation.ranked import Padded, Ranks, compiled_ranks, compiled_top, compiles
 from fedrec.evaluation.ranking import MISSING, candidate_ranks, check_finite, full_ranks, top_items
-from fedrec.protocol.split import Split
+from fedrec.protocol.split import HeldOut, Split
 
 Part = Literal["validation", "test"]
 Scorer = Callable[[Tensor], Tensor]
@@ -161,20 +160,38 @@ class Evaluator:
 
 
 class _Waiting:
-    """Ranks of a part until there are enough to be worth the many small steps of computing metrics."""
+    """Ranks of a part until there are enough to be worth the many small steps of computing metrics.
+
+    They are copied to one place: small tensors that were kept would lie between the large ones of scores, and memory that has
+    gaps everywhere grows by a block of scores with every block of clients.
+    """
 
     def __init__(self, split: Split, part: Part) -> None:
         """None yet."""
-        self.protocol, self.n = split.protocol, split.data.n_users
-        self.draws = getattr(split, part).candidates is not None
-        self.found, self.ranks, self.size = Evaluation(), list[tuple[Tensor, Ranks]](), 0
+        held: HeldOut = getattr(split, part)
+        self.protocol, self.n, self.draws = split.protocol, split.data.n_users, held.candidates is not None
+        width = max(1, int(held.items.counts.max(initial=0)))
+        rows = max(1, min(self.n, SLOTS // width))
+        self.who = torch.empty(rows, dtype=torch.int64)
+        self.all = torch.empty(2, rows, width, dtype=torch.int64)
+        self.sampled = torch.empty(2, rows, dtype=torch.int64)
+        self.found, self.size = Evaluation(), 0
 
     def add(self, clients: Tensor, ranks: Ranks) -> None:
         """Keep those of some clients."""
-        self.ranks.append((clients, ranks))
-        self.size += ranks.better.numel()
-        if self.size >= SLOTS:
-            self._compute()
+        start = 0
+        while start < len(clients):
+            count = min(len(clients) - start, len(self.who) - self.size)
+            own, here = slice(start, start + count), slice(self.size, self.size + count)
+            self.who[here] = clients[own]
+            width = ranks.better.shape[1]
+            self.all[0, here], self.all[1, here] = MISSING, 0
+            self.all[0, here, :width], self.all[1, here, :width] = ranks.better[own].cpu(), ranks.tied[own].cpu()
+            if ranks.sampled is not None:
+                self.sampled[0, here], self.sampled[1, here] = (values[own].cpu() for values in ranks.sampled)
+            start, self.size = start + count, self.size + count
+            if self.size == len(self.who):
+                self._compute()
 
     def evaluation(self) -> Evaluation:
         """Metric values of all clients that were added."""
@@ -183,30 +200,22 @@ class _Waiting:
 
     def _compute(self) -> None:
         """Metrics of the ranks that wait."""
-        if not self.ranks:
-            return
-        who = torch.cat([clients for clients, _ in self.ranks]).cpu().numpy()
-        width = max(ranks.better.shape[1] for _, ranks in self.ranks)
-
-        def wide(values: Tensor, missing: int) -> Tensor:
-            return pad(values, (0, width - values.shape[1]), value=missing)
-
-        better = torch.cat([wide(ranks.better, MISSING) for _, ranks in self.ranks])
-        tied = torch.cat([wide(ranks.tied, 0) for _, ranks in self.ranks])
-        self._keep(
-            who, self.found.full, compute(self.protocol.full_metrics, better, tied, ties=self.protocol.rank_ties)
-        )
-        pairs = [ranks.sampled for _, ranks in self.ranks if ranks.sampled is not None]
-        if self.draws:
-            better, tied = (torch.cat(column) for column in zip(*pairs, strict=True))
+        if self.size:
+            protocol, here = self.protocol, slice(0, self.size)
             self._keep(
-                who, self.found.sampled, compute(self.protocol.metrics, better, tied, ties=self.protocol.rank_ties)
+                self.found.full,
+                compute(protocol.full_metrics, self.all[0, here], self.all[1, here], ties=protocol.rank_ties),
             )
-        self.ranks, self.size = [], 0
+            if self.draws:
+                self._keep(
+                    self.found.sampled,
+                    compute(protocol.metrics, self.sampled[0, here], self.sampled[1, here], ties=protocol.rank_ties),
+                )
+        self.size = 0
 
-    def _keep(self, who: NDArray[np.int64], values: Values, new: dict[str, Tensor]) -> None:
+    def _keep(self, values: Values, new: dict[str, Tensor]) -> None:
         for name, value in new.items():
-            values.setdefault(name, np.full(self.n, np.nan))[who] = value.cpu().numpy()
+            values.setdefault(name, np.full(self.n, np.nan))[self.who[: self.size].numpy()] = value.numpy()
 
 
 def _on(candidates: NDArray[np.int32] | None, device: torch.device) -> Tensor | None:
