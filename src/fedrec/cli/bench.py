@@ -49,10 +49,18 @@ def bench_command(
     here: Annotated[
         bool, typer.Option("--here", help="Measure in this process instead of one process per case.")
     ] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="How the cost of a FedMF round grows with every size, instead.")
+    ] = False,
     as_json: JsonOption = False,
     form: FormatOption = "text",
 ) -> None:
     """Measure seconds per round, clients per second and peak memory."""
+    if growth:
+        with cpu_threads(threads):
+            found = bench.growth(rounds=rounds)
+        print_json({"growth": found}) if as_json or form == "json" else put(_growth(found), form)
+        return
     cases = case or [*bench.CASES, *(bench.OTHERS if all_cases else ())]
     shapes = shape or (["ml-100k-shape"] if all_cases else list(bench.DEFAULT_SHAPES))
     results = []
@@ -75,15 +83,12 @@ def bench_command(
         )
 
 
-def _tell_growth(found: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json({"growth": found})
-        return
+def _growth(found: list[dict[str, Any]]) -> Table:
     rows = [
         [one["size"], f"{one['from']:,}", *(f"{s:.3f}" for s in one["cpu_seconds"]), f"{one['exponent']:.2f}"]
         for one in found
     ]
-    out.print(plain_table(("size", "from", "CPU s", "four times as large", "exponent"), rows))
+    return plain_table(("size", "from", "CPU s", "four times as large", "exponent"), rows)
 
 
 def _tables(results: list[dict[str, Any]]) -> Iterator[Table]:
