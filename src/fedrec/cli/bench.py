@@ -58,8 +58,8 @@ def bench_command(
     """Measure seconds per round, clients per second and peak memory."""
     if growth:
         with cpu_threads(threads):
-            found = bench.growth(rounds=rounds)
-        print_json({"growth": found}) if as_json or form == "json" else put(_growth(found), form)
+            grown = bench.growth(rounds=rounds)
+        print_json({"growth": grown}) if as_json or form == "json" else put(_growth(grown), form)
         return
     cases = case or [*bench.CASES, *(bench.OTHERS if all_cases else ())]
     shapes = shape or (["ml-100k-shape"] if all_cases else list(bench.DEFAULT_SHAPES))
