@@ -1,10 +1,12 @@
 """Reads rows of interactions in another way than the library does, slowly, value by value, to compare with."""
 
 import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 
 ROLES = ("user", "item", "rating", "timestamp")
+USUAL = {"rating": ("rating", "stars"), "timestamp": ("timestamp", "ts")}  # as far as the texts tried here have them
 DELIMITERS = ("::", "\t", ",", ";", "|", " ")
 
 
@@ -55,7 +57,7 @@ def interactions(names, rows, places):
     found = {role: None for role in ROLES}
     for role, place in places.items():
         if place == "auto":
-            place = role if names is not None and role in names else None
+            place = usual(role, names or [])
         if place is None:
             continue
         if isinstance(place, str):
@@ -66,8 +68,14 @@ def interactions(names, rows, places):
         "user": ids(found["user"]),
         "item": ids(found["item"]),
         "rating": numbers(found["rating"], float),
-        "timestamp": numbers(found["timestamp"], whole),
+        "timestamp": numbers(found["timestamp"], whole if not dates(found["timestamp"]) else seconds),
     }
+
+
+def usual(role, names):
+    """Position of the column with the best of the usual names, if there is one."""
+    plain_names = [re.sub("[^a-z0-9]", "", name.split(":")[0].lower()) for name in names]
+    return next((plain_names.index(name) for name in USUAL[role] if name in plain_names), None)
 
 
 def ids(values):
@@ -90,6 +98,15 @@ def numbers(values, read):
     if values is None or all(value in ("", None) for value in values):
         return None
     return [read(value) for value in values]
+
+
+def dates(values):
+    return bool(values) and re.match(r"\d{4}-\d{2}-\d{2}", str(values[0])) is not None
+
+
+def seconds(value):
+    """Seconds since 1970 of a date, in UTC."""
+    return int(datetime.fromisoformat(value).replace(tzinfo=UTC).timestamp())
 
 
 def whole(value):
