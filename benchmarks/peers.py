@@ -109,6 +109,7 @@ def flower(view: Any, count: int) -> Callable[[], None]:
     """Flower's simulation: every client is a node that its backend wakes, hands the table as arrays, and asks to train."""
     import flwr
     import numpy as np
+    import ray  # noqa: F401 (its simulation runs on it)
     import torch
     from flwr.client import ClientApp, NumPyClient
     from flwr.server import ServerApp, ServerAppComponents, ServerConfig
