@@ -81,7 +81,7 @@ def test_goes_on_past_what_it_cannot_read(capsys, runs, tmp_path):
     assert "unfinished" in refused(capsys, "show", runs / "unfinished", "--json")
 
 
-def test_merge_modes_have_labels_of_their_own(capsys):
+def test_merge_modes_have_labels_of_their_own(capsys, monkeypatch):
     from fedrec.methods import create
 
     modes = ("replace", "static", "dynamic", "elastic", "none")
@@ -90,6 +90,7 @@ def test_merge_modes_have_labels_of_their_own(capsys):
     assert [create("fedmf", merge=mode).label for mode in modes] == [f"fedmf+{mode}" for mode in modes]
     assert len({create("hetefedrec", merge=mode).label for mode in modes}) == len(modes)
     short = (*QUIET, "--rounds", "1", "--set", "epochs=1")
+    monkeypatch.setattr(tables, "out", Screen(width=160))
     out = run(capsys, "train", "fedem", "--merge", "static", *short)[1]
     assert "fedem merge=static" in " ".join(out.split())
 
