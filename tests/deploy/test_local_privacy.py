@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from sites_at_hand import NAMES, plan_of, simulated, sites_of, train
 
+from fedrec.deploy.site_store import SiteStore
 from fedrec.federation.privacy import Privacy, PrivacyStage
 
 FAST = {"dim": 4, "lr": 0.05, "epochs": 2}
@@ -53,3 +54,22 @@ def test_a_site_that_restarts_sends_the_same_noise_again(demo, tmp_path):
         answers, _ = federation._answers(federation._training(chosen, 0), chosen, 0, 0)
         sums.append(answers[0].content["items"])
     assert torch.equal(*sums)
+
+
+def test_a_run_that_goes_on_keeps_its_sites_secrets_and_their_state(demo, tmp_path):
+    """A second secret would be a second noise on the same numbers, and private state would begin again."""
+    from test_run import Gone
+
+    def held():
+        found = SiteStore(tmp_path / "sites" / "north", "run").state(99)
+        assert found is not None
+        return found[0], found[1]["secret.noise"]
+
+    plan, found = dataclasses.replace(plan_of(demo), privacy=NOISE), []
+    for stops, resume in ((9, False), (3, True)):  # before round 4 is asked for, both times
+        transport = Gone(sites_of(demo, tmp_path / "sites"), stops=stops)
+        with pytest.raises(KeyboardInterrupt):
+            train(demo, tmp_path, "fedmf", FAST, transport=transport, resume=resume, plan=plan, rounds=4)
+        found.append(held())
+    assert [number for number, _ in found] == [3, 3]
+    assert torch.equal(found[0][1], found[1][1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import torch
@@ -24,6 +25,9 @@ from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.federation.trainer import RoundReport, Setup
 from fedrec.methods import rebuild
+
+LAST = sys.maxsize
+"""Later than any round."""
 
 
 class SiteRun:
@@ -62,8 +66,11 @@ class SiteRun:
         return {name: value.clone() for name, value in self.clients.state().items()}
 
     def begin(self) -> None:
-        """Keep the state before the first round, with the secrets that noise follows from: none is drawn twice."""
-        if self.store.state(0) is None:
+        """Keep the state before the first round, with the secrets that noise follows from: none is drawn twice.
+
+        A run that goes on has some state already, if not that of its beginning, and keeps it.
+        """
+        if self.store.state(LAST) is None:
             self.store.save_state(0, self.fresh, [0])
 
     def go_to(self, number: int) -> None:
