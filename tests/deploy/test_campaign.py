@@ -51,11 +51,12 @@ def back(folder, running, counts):
 
 def until_it_ends(folder, name, told, secure):
     """Resume the run whenever too few sites were left for it to go on."""
-    for attempt in range(20):
+    for _ in range(20):
+        begun = (folder / "server" / "runs" / name / "run.json").exists()
         try:
             fewest = 2 if secure else 1
             return train(
-                folder, name, 25, tell=told.append, deadline=15.0, min_sites=fewest, secure=secure, resume=attempt > 0
+                folder, name, 25, tell=told.append, deadline=15.0, min_sites=fewest, secure=secure, resume=begun
             )
         except FedrecError as error:
             if not re.search("too few sites answered|no site could be evaluated|sites joined|no site told", str(error)):

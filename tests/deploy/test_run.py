@@ -85,6 +85,19 @@ def test_too_few_sites_end_the_run_with_its_checkpoint_whole(demo, tmp_path):
     assert train(demo, tmp_path, "fedmf", FAST, sites=sites, resume=True).rounds == 3
 
 
+def test_a_run_whose_first_round_failed_goes_on_with_the_sites_it_began_with(demo, tmp_path):
+    sites = sites_of(demo, tmp_path / "sites")
+    two = {name: site for name, site in sites.items() if name != "west"}
+    with pytest.raises(FedrecError, match="round 1 failed 3 times"):
+        train(
+            demo, tmp_path, "fedmf", FAST,
+            transport=Gone(two, site="north", asks=range(3, 30)), plan=plan_of(demo, min_sites=2),
+        )  # fmt: skip
+    found = train(demo, tmp_path, "fedmf", FAST, sites=sites, resume=True, rounds=3)
+    assert found.rounds == 3
+    assert found.users == sum(sites[name]._open.split.data.n_users for name in two)
+
+
 def test_a_site_that_never_comes_is_left_out_from_the_start(demo, tmp_path):
     told: list[str] = []
     sites = sites_of(demo, tmp_path / "sites")

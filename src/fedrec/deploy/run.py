@@ -112,6 +112,8 @@ def _run(
     state = FederationState(claim, federation, Judge(federation))
     if saved is not None:
         state.restore(saved, folder)
+    elif options.checkpoint_every:  # who takes part is settled, also where the first round fails
+        CheckpointWriter(state, folder).checkpoint(0)
     if state.history.rounds > claim.rounds:
         raise ConfigError(f"{folder} has already finished {state.history.rounds} rounds; ask for as many or more.")
     for one in listeners:
