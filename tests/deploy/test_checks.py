@@ -161,6 +161,51 @@ def test_metrics_that_cannot_be_means_are_refused(demo, tmp_path):
     assert "evaluation after round 2: without site north: its metrics are no means over users" in told
 
 
+@pytest.mark.parametrize("names", [["x"], ["validation|other|ndcg@10"], [1], "x", None])
+def test_metrics_with_names_that_are_none_are_refused(demo, tmp_path, names):
+    told: list[str] = []
+    sites = sites_of(demo, tmp_path / "sites")
+    # the first site, beside which those of others would be judged
+    transport = Hostile(sites, told_fields(names=names), site="east", asks=(4,))
+    train(demo, tmp_path, "fedmf", FAST, transport=transport, tell=told.append, rounds=1)
+    assert [line for line in told if "without" in line] == [
+        "evaluation after round 1: without site east: its metrics are other ones"
+    ]
+
+
+def test_a_site_that_joins_without_saying_what_it_has_is_left_out(demo, tmp_path):
+    told: list[str] = []
+    sites = sites_of(demo, tmp_path / "sites")
+    transport = Hostile(sites, told_fields(split_hash=None), asks=(1,))
+    train(demo, tmp_path, "fedmf", FAST, transport=transport, tell=told.append, rounds=1)
+    assert "site north does not take part: its split_hash is no text" in told
+
+
+def test_sites_refuse_a_client_that_is_named_twice(demo, tmp_path):
+    federation = Federation(create("fedmf", FAST), plan_of(demo), Local(sites_of(demo, tmp_path)), print)
+    federation.gather(list(NAMES))
+    chosen = federation.server.participants(0)
+    request = federation._training(chosen, 0)["north"]
+    first = request.tensors["chosen"][:1].repeat(20)
+    reply = Message.decode(
+        federation.transport.sites["north"].answer(
+            Message("train", request.fields, request.tensors | {"chosen": first}).encode()
+        )
+    )
+    assert reply.fields == {"reason": "it names a client twice"}
+
+
+def test_a_site_with_few_users_tells_of_nothing_they_are_shown(demo, tmp_path):
+    found = {}
+    for smallest in (10, 200):
+        sites = sites_of(demo, tmp_path / str(smallest), smallest=smallest)
+        federation = Federation(create("fedmf", FAST), plan_of(demo), Local(sites), print)
+        federation.gather(list(NAMES))
+        found[smallest] = float(federation.evaluate(0, top=True)[1].sum())
+    assert found[10] > 0
+    assert found[200] == 0
+
+
 def test_training_that_diverges_everywhere_says_so(demo, tmp_path):
     with pytest.raises(FedrecError, match=r"diverged in round \d+ at every site; lower lr"):
         train(demo, tmp_path, "fedmf", {"dim": 4, "lr": 1e20, "optimizer": "sgd", "agg": "sum"}, rounds=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import pytest
 from safetensors.torch import load_file
@@ -85,6 +86,25 @@ def test_fewer_sites_than_the_noise_needs_are_no_round(demo, tmp_path):
         train(demo, tmp_path, "fedmf", FAST, plan=plan(demo), transport=One(sites_of(demo, tmp_path / "s")), rounds=1)
 
 
+def test_where_fewer_sites_are_ready_than_the_noise_needs_none_is_asked_for_masked_numbers(demo, tmp_path):
+    """Two of three are a majority, and too few where the noise is shared among three."""
+
+    class Two(Local):
+        kinds: ClassVar[list[str]] = []
+
+        def ask(self, requests, deadline):
+            self.kinds.extend(Message.decode(data).kind for data in requests.values())
+            heard = super().ask(requests, deadline)
+            return heard | ({"west": Missing("it is gone")} if self.kinds[-1] == "train" else {})
+
+    transport = Two(sites_of(demo, tmp_path / "s"))
+    wanted = plan(demo, min_sites=3)
+    with pytest.raises(FedrecError, match="round 1 failed 3 times"):
+        train(demo, tmp_path, "fedmf", FAST, plan=wanted, transport=transport, rounds=1)
+    assert "train" in transport.kinds
+    assert "masked" not in transport.kinds
+
+
 def test_sites_insist_on_a_secure_sum_over_enough_of_them(demo, tmp_path):
     federation = gathered(demo, tmp_path, NOISE)
     federation.plan = dataclasses.replace(federation.plan, secure=False)
@@ -102,9 +122,10 @@ def test_what_makes_no_sense_is_refused_with_the_reason(demo, tmp_path):
         ("each", {"agg": "both"}, NOISE, "fedem cannot have noise on its sums: its server reads every client's upload"),
         ("bare", FAST, NOISE, "run behind secure aggregation"),
         ("own", {"epsilon": 8.0, "n_max": 20}, None, "fedgram would add its own noise at the server"),
+        ("weighs", {"local": "epochs"}, NOISE, "fedsasrec cannot have noise on its sums: its sums weigh a client"),
         ("unbounded", {}, NOISE, "nothing bounds what one client contributes; set n_max"),
     ):
-        method = {"each": "fedem", "bare": "fedmf"}.get(name, "fedgram")
+        method = {"each": "fedem", "bare": "fedmf", "weighs": "fedsasrec"}.get(name, "fedgram")
         wanted = plan(demo, settings, secure=name != "bare")
         with pytest.raises(ConfigError, match=words):
             train(demo, tmp_path / name, method, options, plan=wanted)

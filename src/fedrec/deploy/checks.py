@@ -8,8 +8,10 @@ disagree about ``sqrt(c)`` times, one client's.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,8 +113,8 @@ class Checker:
 
     def metrics(self, reply: Message, groups: int, others: MetricSums | None) -> MetricSums:
         """Sums of metrics of the right form."""
-        names = reply.fields.get("names")
-        if not isinstance(names, list) or (others is not None and names != others.names):
+        names: Any = reply.fields.get("names")
+        if not _metric_names(names) or (others is not None and names != others.names):
             raise BadMessageError("its metrics are other ones")
         values = reply.tensor("sums.values", torch.float64, len(names), groups)
         users = reply.tensor("sums.users", torch.float64, len(names), groups)
@@ -144,6 +146,15 @@ def rehearsal(
     clients, gathering = Clients(method, view, task, setup, share=picked), method.gather(task)
     clients.train(picked, number, server, gathering, RoundReport())
     return gathering
+
+
+def _metric_names(names: Any) -> bool:
+    """Whether these are ``part|ranking|metric``, as ``MetricSums`` has them."""
+    return (
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and all(re.fullmatch(r"[^|]+\|(sampled|full)\|[^|]+", name) for name in names)
+    )
 
 
 def _number(reply: Message, name: str) -> float:

@@ -45,6 +45,7 @@ def joined(data: bytes | Missing, catalogue: str) -> Message:
     counts = reply.tensor("counts", torch.int64, None)
     if not len(counts) or bool((counts < 0).any()):
         raise BadMessageError("it has no users")
+    reply.text("split_hash")
     if reply.text("catalogue") != catalogue:
         raise BadMessageError("it has another catalogue")
     return reply

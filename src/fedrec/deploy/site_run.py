@@ -151,7 +151,8 @@ class SiteRun:
         tensors = {"sums.values": sums.values, "sums.users": sums.users}
         if message.fields.get("top"):
             top = evaluator.top(partial(self._scores, download, None), 10)
-            tensors["sums.shown"] = torch.bincount(top[top >= 0], minlength=self.task.n_items).double()
+            shown = torch.bincount(top[top >= 0], minlength=self.task.n_items).double()
+            tensors["sums.shown"] = shown * (len(self.own) >= self.smallest)
         fields = {"run": self.store.run, "number": number, "names": sums.names}
         return self._told(Message("evaluated", fields, tensors), secure)
 
@@ -169,7 +170,9 @@ class SiteRun:
     def _check(self, chosen: Tensor) -> None:
         if len(chosen) and not self.first <= int(chosen.min()) <= int(chosen.max()) < self.first + len(self.own):
             raise BadMessageError("it names clients that do not live at this site")
-        if self.sums_only and len(torch.unique(chosen)) < self.smallest:
+        if len(torch.unique(chosen)) < len(chosen):  # who is in a sum twice moves it by more than was accounted for
+            raise BadMessageError("it names a client twice")
+        if self.sums_only and len(chosen) < self.smallest:
             raise BadMessageError(
-                f"a sum over {len(torch.unique(chosen))} users would tell of each of them; {self.smallest} are needed"
+                f"a sum over {len(chosen)} users would tell of each of them; {self.smallest} are needed"
             )

@@ -69,6 +69,13 @@ class FedSasrec(SumMethod):
             return None
         return "its gradients are held as sums over clients; set local=epochs, where with epochs=1 every client sends its own"
 
+    def central_problem(self) -> str | None:
+        """Everybody would weigh the same, which here is nothing."""
+        return super().central_problem() or (
+            "its sums weigh a client by how many items it has, so one client could move them by more than the clipping norm; "
+            "take noise on each upload (local)"
+        )
+
     def blocks(self, task: Task) -> int:
         """Steps until all clients have taken part once."""
         return blocks(task, self.config.block)
