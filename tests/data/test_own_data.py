@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fedrec
@@ -68,6 +69,23 @@ def test_names_that_are_the_roles_own_are_not_told(written):
 def test_times(written, written_times, numbers):
     path = written("user,item,time\n" + "".join(f"1,{k},{value}\n" for k, value in enumerate(written_times)))
     assert fedrec.read(path).timestamps.tolist() == numbers
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table])
+def test_dates_as_text_in_frames(kind):
+    rows = {"user": ["a", "b"], "item": ["x", "y"], "date": ["2024-01-31 12:30", "2024-01-31"]}
+    assert fedrec.read(kind(rows)).timestamps.tolist() == [1706704200, 1706659200]
+
+
+def test_files_that_hold_the_same_in_other_types(tmp_path):
+    time = pa.array([1500], pa.timestamp("ms"))
+    whole = pa.table({"user": [12345678901234, 7], "item": [1, 2], "date": pa.array([1, 2], pa.timestamp("us"))})
+    gaps = pa.table({"user": [12345678901234.0], "item": [3], "date": time.cast(pa.timestamp("ms", "UTC"))})
+    pq.write_table(whole, tmp_path / "1.parquet")
+    pq.write_table(gaps, tmp_path / "2.parquet")
+    data = fedrec.read(tmp_path / "*.parquet")
+    assert data.user_ids == (12345678901234, 7)
+    assert data.timestamps.tolist() == [1, 2, 1_500_000]
 
 
 @pytest.mark.parametrize("wrong", ["31.01.2024", "2024-02-31", "1706704200", "2024-01-31T25:00"])

@@ -214,8 +214,17 @@ def _together(columns: list[Any]) -> Any:
         return columns[0]
     columns = [plain_column(column) for column in columns]
     if len({column.type for column in columns}) > 1:
+        columns = [_as_whole(column) for column in columns]
         columns = [column.cast(pa.large_string()) for column in columns]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+
+
+def _as_whole(column: Any) -> Any:
+    """Whole numbers that a file with gaps stores as floats: as text they would be other ids than those of the next file."""
+    try:
+        return column.cast(pa.int64()) if pa.types.is_floating(column.type) else column
+    except pa.ArrowInvalid:
+        return column
 
 
 def _places(parts: list[_Part], kept: list[Any]) -> Where:

@@ -32,14 +32,19 @@ def iso_times(column: Any) -> NDArray[np.int64] | None:
     text = pc.replace_substring_regex(text, r" ?(Z|UTC)$", "Z")
     text = pc.replace_substring_regex(text, r" ([+-]\d{2}:?\d{2})$", r"\1")
     bare = pc.match_substring_regex(text, _BARE_DATE)
-    text = pc.if_else(bare, pc.binary_join_element_wise(text, "00:00:00", " "), text)
+    text = pc.if_else(bare, _and(text, " 00:00:00"), text)
     zoned = pc.match_substring_regex(text, r".{10}.*" + _ZONE)
-    text = pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", ""))
+    text = pc.if_else(zoned, text, _and(text, "Z"))
     try:
         times = np.asarray(text.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy())
     except pa.ArrowInvalid:
         return None
     return times if (times % _MILLION).any() else times // _MILLION
+
+
+def _and(text: Any, end: str) -> Any:
+    """Every text with an end; frames have texts of a larger type than files, and Arrow joins no two types."""
+    return pc.binary_join_element_wise(text, pa.scalar(end, text.type), pa.scalar("", text.type))
 
 
 def first_that_is_none(column: Any) -> int:
