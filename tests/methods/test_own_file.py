@@ -1,6 +1,7 @@
 """A method in one file, named by its path and class, is trained, tuned, compared, listed and read back."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ def test_it_trains_and_is_read_back_with_its_class(capsys, tmp_path, file):
     assert run(capsys, "report", tmp_path / "run", "-o", tmp_path / "page.html")[0] == 0
     merged = strict(run(capsys, "train", named, *words, "--merge", "static")[1])
     assert (merged["method"], merged["config"]["merge"]) == ("fedbias+static", "static")
+
+
+def test_it_is_exported_asked_and_served_with_its_class(capsys, tmp_path, file, monkeypatch):
+    pytest.importorskip("uvicorn")
+    monkeypatch.delenv("FEDREC_TOKEN", raising=False)
+    named, model = f"{file}:FedBias", tmp_path / "model"
+    run(capsys, "train", named, "--data", "demo", "--rounds", "1", *QUIET, "--out", tmp_path / "run")
+    assert run(capsys, "export", tmp_path / "run", "-o", model, "--method", named)[0] == 0
+    words = ("recommend", model, "--history", "i312,i7", "-k", "3", "--json")
+    assert "(method)" in refused(capsys, *words)
+    assert len(strict(run(capsys, *words, "--method", named)[1])["items"]) == 3
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that it does not begin to listen
+        words = ("serve", model, "--port", taken.getsockname()[1])
+        assert "(method)" in refused(capsys, *words)
+        assert "cannot be listened on" in refused(capsys, *words, "--method", named)
 
 
 def test_it_is_listed_compared_and_tuned(capsys, tmp_path, file):

@@ -110,7 +110,7 @@ def test_a_changed_file_is_noticed(exported, tmp_path, name):
         load_model(tmp_path)
 
 
-def test_refusals(runs, tmp_path, exported):
+def test_refusals(runs, tmp_path, exported, monkeypatch):
     with pytest.raises(FedrecError, match="gpfedrec cannot recommend to people who were not there"):
         export(runs["gpfedrec"], tmp_path / "no")
     assert not list(tmp_path.iterdir())
@@ -121,6 +121,9 @@ def test_refusals(runs, tmp_path, exported):
     with pytest.raises(ConfigError, match="fedmf has no fixed graph"):
         export(runs["fedmf"], tmp_path / "no", onnx=True)
     assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"\. is already there"):
+        export(runs["fedmf"], ".")
 
 
 @pytest.mark.parametrize("name", ["fedslist", "fedgram", "ease", "itemknn"])

@@ -124,6 +124,27 @@ def test_what_is_refused(models, path, body, status, words):
     assert words in answer.text
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"history": [], "most_popular": NaN}',
+        '{"history": [NaN]}',
+        '{"history": [], "k": 1e999}',
+        '{"history": [], "x\\ud800": 1}',
+        '{"history": ["\\ud800"]}',
+    ],
+)
+def test_what_json_or_text_cannot_hold_is_refused_as_well(models, body):
+    sent = {"content": body, "headers": {"content-type": "application/json"}}
+    answer = asked(models["fedslist"], ("POST", "/api/recommend", sent))[0]
+    assert answer.status_code == 422
+    assert answer.json()["detail"]
+
+
+def test_what_is_refused_does_not_come_back(models):
+    assert "secret" not in post(models["fedslist"], "/api/recommend", {"history": ["secret"] * 1001}).text
+
+
 def test_unknown_users(models):
     assert asked(models["fedslist"], ("GET", "/api/users/99/recommendations", {}))[0].status_code == 404
     for odd in ("..%2f..%2fmodel.json", "%2e%2e", "a" * 400):

@@ -67,7 +67,8 @@ def recommend(
         return
     if out_file is not None:
         raise ConfigError("--out is for lists of many users; give --users or --all, or leave it out.")
-    trained = load_model(run, device=device) if (run / INFO).is_file() else load_run(run, device=device, method=method)
+    load = load_model if (run / INFO).is_file() else load_run
+    trained = load(run, device=device, method=method)
     past = None if history is None else listed(history)
     found = trained.recommend(user, k, history=past, **chosen)
     if explain:

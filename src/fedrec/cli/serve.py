@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.common import DeviceOption, check_path, err
+from fedrec.cli.common import DeviceOption, OwnMethodOption, check_path, err
 from fedrec.errors import ConfigError
 from fedrec.serving.model import load_model
 
@@ -42,6 +42,7 @@ def serve(
     ] = 50,
     most_kb: Annotated[int, typer.Option(metavar="N", help="Size of a request in kB, at most.", min=1)] = 256,
     device: DeviceOption = "cpu",
+    method: OwnMethodOption = None,
 ) -> None:
     """Answer over HTTP with an exported MODEL, and show a page to try it. No history is stored."""
     try:
@@ -57,7 +58,7 @@ def serve(
         raise ConfigError(
             f"--host {host} can be reached from other machines; give --token-file FILE, or {TOKEN} in the environment."
         )
-    loaded = load_model(model, device=device, clients=clients)
+    loaded = load_model(model, device=device, clients=clients, method=method)
     app = service(loaded, token=token, rate=rate, most_bytes=1024 * most_kb)
     config = uvicorn.Config(
         app,

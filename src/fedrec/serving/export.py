@@ -97,7 +97,7 @@ def info_of(run: Run) -> ModelInfo:
 @contextmanager
 def _whole(folder: Path) -> Iterator[Path]:
     """A folder beside the one that is wanted; what stands in it at the end becomes that one in one step."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.name or not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is already there; choose another folder, or remove it first.")
     part = folder.with_name(folder.name + ".part")
     try:

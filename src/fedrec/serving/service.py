@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Path, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedrec.errors import DataError, FedrecError
@@ -132,7 +134,12 @@ def service(
 
     @app.exception_handler(FedrecError)
     async def mistake(_: Request, error: FedrecError) -> Response:
-        return JSONResponse({"detail": str(error)}, 404 if isinstance(error, DataError) else 422)
+        return _refusal(str(error), 404 if isinstance(error, DataError) else 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        told = ("type", "loc", "msg")  # not what was sent, which may be long, or a NaN
+        return _refusal([{name: one[name] for name in told} for one in error.errors()], 422)
 
     @app.get("/api/health")
     async def health() -> Health:
@@ -185,6 +192,11 @@ def service(
 
     _pages(app)
     return Guard(app, token=token, rates=Rates(rate), most_bytes=most_bytes, meter=meter)
+
+
+def _refusal(detail: Any, status: int) -> Response:
+    """As JSON of ASCII, for what is refused may be text that no UTF-8 can hold."""
+    return Response(json.dumps({"detail": detail}), status, media_type="application/json")
 
 
 def _pages(app: FastAPI) -> None:
