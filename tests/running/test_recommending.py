@@ -55,6 +55,18 @@ def test_nothing_is_left_of_a_file_that_was_not_finished(tmp_path, trained):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path, trained):
+    ids = trained["fedslist"].split.data
+
+    def stopped():
+        yield from trained["fedslist"].lists(k=3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_lists(tmp_path / "r.csv", stopped(), ids.user_ids, ids.item_ids)
+    assert list(tmp_path.iterdir()) == []
+
+
 def own_history(run, user):
     return [run.split.data.item_ids[i] for i in run.split.training.own_list(user)]
 

@@ -1,11 +1,13 @@
 """An exported model: nobody's data in it, loads without them, recommends the same."""
 
+import hashlib
 import json
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from safetensors.torch import save
 
 import fedrec
 from fedrec.data import ItemTable
@@ -107,6 +109,26 @@ def test_a_changed_file_is_noticed(exported, tmp_path, name):
         load_model(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(FedrecError, match="is missing"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("items.json", json.dumps({"format": 1, "ids": [[1]] * 60}).encode()),
+        ("items.json", json.dumps({"format": 1, "ids": [1] * 60}).encode()),
+        ("items.safetensors", save({"other": torch.zeros(60)})),
+        ("items.safetensors", save({"counts": torch.zeros(3)})),
+    ],
+)
+def test_a_file_that_is_whole_but_of_no_model_is_refused(exported, tmp_path, name, content):
+    for path in (exported / "fedslist").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["sha256"][name] = hashlib.sha256(content).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FedrecError, match="the 60 items of the model"):
         load_model(tmp_path)
 
 

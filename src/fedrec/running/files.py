@@ -42,6 +42,10 @@ def writing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise NotWrittenError(f"{path} cannot be written ({reason(error)})") from None
+    except BaseException:  # what was to be written could not be made, or somebody has stopped it
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def reason(error: Exception) -> str:

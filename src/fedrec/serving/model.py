@@ -194,7 +194,7 @@ def load_model(
     own = find(method) if isinstance(method, str) else method
     made = rebuild(info.method, info.config, own)
     ids = read_object(place / ITEMS, EXPORT_AGAIN).get("ids")
-    if not isinstance(ids, list) or len(ids) != info.items:
+    if not isinstance(ids, list) or not len({key for key in ids if type(key) in (str, int)}) == len(ids) == info.items:
         raise FedrecError(f"{place / ITEMS} does not list the {info.items} items of the model; {EXPORT_AGAIN}.")
     newcomers = Newcomers(
         made,
@@ -206,7 +206,9 @@ def load_model(
         device=resolve_device(device),
     )
     about = unpack_items(read_object(place / TITLES), str(place / TITLES)) if TITLES in known else None
-    counts = read_tensors(place / COUNTS)["counts"] if COUNTS in known else None
+    counts = read_tensors(place / COUNTS).get("counts") if COUNTS in known else None
+    if COUNTS in known and (counts is None or counts.shape != (info.items,)):
+        raise FedrecError(f"{place / COUNTS} does not count the {info.items} items of the model; {EXPORT_AGAIN}.")
     parts = None if clients is None else Path(clients)
     if parts is not None and not parts.is_dir():
         raise FedrecError(f"{parts} is no folder of client parts; export them with the model.")
