@@ -86,6 +86,17 @@ def test_noise_differs_between_places_rounds_and_sums_but_not_when_a_round_is_re
     assert seeded[0].epsilon(1, 1) is None
 
 
+def test_a_sum_that_is_repeated_with_other_numbers_has_other_noise():
+    """Under the same noise the difference of both sums would be bare."""
+    one, drawn = stage(), []
+    for value in (0.0, 0.0, 1.0):
+        total = Total({"a": torch.full((4000,), value)})
+        one.seal(total, 0)
+        drawn.append(total["a"].double() - value)
+    assert torch.equal(drawn[0], drawn[1])
+    assert abs(np.corrcoef(drawn[0], drawn[2])[0, 1]) < 5 / np.sqrt(4000)
+
+
 @pytest.mark.parametrize(("noise", "releases", "delta"), [(1.0, 1, 1e-5), (5.0, 20, 1e-5), (40.0, 100, 1e-6)])
 def test_epsilon_is_that_of_the_exact_curve(noise, releases, delta):
     epsilon, s = gaussian_epsilon(noise, releases, delta), noise / math.sqrt(releases)

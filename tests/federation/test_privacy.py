@@ -76,6 +76,17 @@ def test_noise_covers_untouched_rows_and_is_a_function_of_round_and_client_alone
     torch.testing.assert_close(twice["items"] - zero, 2 * (first - zero))
 
 
+def test_a_round_that_is_repeated_with_other_numbers_brings_other_noise():
+    """Under the same noise a server that asks twice would subtract one upload from the other."""
+    stage, who, n = PrivacyStage(Privacy(clip=1.0, scale=0.1), seed=0), torch.tensor([0]), 5000
+    ones = torch.zeros(1, n).index_fill(1, torch.tensor([7]), 1.0)
+    one, same, other = (
+        stage.apply({"x": value}, who, 0)["x"] for value in (torch.zeros(1, n), torch.zeros(1, n), ones)
+    )
+    assert torch.equal(one, same)
+    assert abs(np.corrcoef(one[0], (other - ones)[0])[0, 1]) < 5 / np.sqrt(n)
+
+
 def test_noise_does_not_follow_from_the_seed_unless_asked():
     zeros, who = {"x": torch.zeros(2, 500)}, torch.tensor([0, 1])
     for reproducible in (False, True):

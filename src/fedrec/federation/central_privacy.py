@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from fedrec.federation.accounting import Sampling, gaussian_epsilon, gaussian_noise, sampled_epsilon, sampled_noise
 from fedrec.federation.payload import Payload, Table, change
-from fedrec.federation.privacy import MEANINGLESS, SECRET
+from fedrec.federation.privacy import MEANINGLESS, SECRET, fingerprint
 from fedrec.federation.task import Task
 from fedrec.federation.total import Total
 from fedrec.sampling import streams
@@ -141,18 +142,23 @@ class CentralStage:
                 continue
             bound = self.settings.clip if self._bounds is None else self._bounds[name]
             std = (self.settings.noise or 0.0) * bound * self.share**0.5
-            noise = self._noise(name, round, total[name].numel()).view_as(total[name]) * std
+            noise = self._noise(name, round, total[name], std).view_as(total[name]) * std
             # Whole numbers stay whole: what is rounded after noise is as private as before.
             total.add(name, (noise if total[name].is_floating_point() else noise.round()).to(total[name]))
 
-    def _noise(self, name: str, round: int, count: int) -> Tensor:
-        """Standard normal numbers for a sum of a round, which nobody but this place can know."""
-        place = round.to_bytes(8, "little") + name.encode()
+    def _noise(self, name: str, round: int, value: Tensor, std: float) -> Tensor:
+        """Standard normal numbers for a sum of a round, which nobody but this place can know.
+
+        Another sum of the same round, as after an interruption it went on differently from, gets others: under the same ones
+        the difference of both would be bare.
+        """
+        count, place = value.numel(), round.to_bytes(8, "little") + name.encode()
         if self.settings.reproducible:
             key = streams.keys(self.seed, Purpose.NOISE, round, torch.zeros(1, dtype=torch.int64))
             key = streams.child(key, int.from_bytes(hashlib.sha256(place).digest()[:4], "little"))
             return streams.normal(key, torch.arange(count))
         self.prepare(0)
+        place += fingerprint(value) + struct.pack("<d", std)
         secret, blocks = self._secret.numpy().tobytes(), []
         for number, first in enumerate(range(0, count, BLOCK)):
             size = min(BLOCK, count - first)

@@ -99,7 +99,7 @@ class PrivacyStage:
         for number, (name, part) in enumerate(parts.items()):
             new = changes[name]
             clipped = new * factor.view(-1, *[1] * (new.dim() - 1))
-            noisy = clipped + self._noise(clients, round, number, new)
+            noisy = clipped + self._noise(clients, round, number, clipped)
             if isinstance(part, Table):
                 assert part.known is not None
                 noised[name] = replace(part, value=part.known + noisy)
@@ -118,7 +118,7 @@ class PrivacyStage:
         return limit.to(flat[0].device, torch.float32)
 
     def _noise(self, clients: Tensor, round: int, number: int, like: Tensor) -> Tensor:
-        """Noise for part ``number`` of these clients' uploads."""
+        """Noise for part ``number`` of these clients' uploads, whose clipped changes are ``like``."""
         if self.settings.scale == 0:
             return torch.zeros_like(like)
         shape = streams.to_laplace if self.settings.mechanism == "laplace" else streams.to_normal
@@ -126,13 +126,17 @@ class PrivacyStage:
         # One client at a time bounds the float64 temporaries when the client's table is large.
         step = max(1, (1 << 22) // max(1, count))
         blocks = [
-            shape(streams.to_uniform(self._bits(some, round, number, count))).to(like)
-            for some in torch.split(clients, step)
+            shape(streams.to_uniform(self._bits(some, round, number, values))).to(like)
+            for some, values in zip(torch.split(clients, step), torch.split(like, step), strict=True)
         ]
         return torch.cat(blocks).view_as(like) * self.settings.scale
 
-    def _bits(self, clients: Tensor, round: int, number: int, count: int) -> Tensor:
-        """Random bits [c, count] int64 that nobody but these clients can know, unless noise is to be reproducible."""
+    def _bits(self, clients: Tensor, round: int, number: int, values: Tensor) -> Tensor:
+        """Random bits [c, count] int64 that nobody but these clients can know, unless noise is to be reproducible.
+
+        Other ``values`` in the same round get others: under the same noise the difference of two uploads would be bare.
+        """
+        count = values[0].numel()
         if self.settings.reproducible:
             keys = streams.child(streams.keys(self.seed, Purpose.NOISE, round, clients), number)
             return streams.bits(keys[:, None], torch.arange(count, device=clients.device))
@@ -141,7 +145,10 @@ class PrivacyStage:
         # The hash of all other streams can be computed backwards: rows a client never touched would give its key away.
         place = round.to_bytes(8, "little") + number.to_bytes(8, "little")
         secrets = [secret.tobytes() for secret in self._secrets[who].numpy()]
-        drawn = [hashlib.shake_128(secret + place).digest(8 * count) for secret in secrets]
+        drawn = [
+            hashlib.shake_128(secret + place + fingerprint(value)).digest(8 * count)
+            for secret, value in zip(secrets, values, strict=True)
+        ]
         return torch.frombuffer(bytearray(b"".join(drawn)), dtype=torch.int64).view(len(who), count)
 
     def epsilon(self, uploads: int) -> float | None:
@@ -190,6 +197,11 @@ class PrivacyStage:
             "verdict": verdict,
             "notes": list(notes),
         }
+
+
+def fingerprint(value: Tensor) -> bytes:
+    """32 bytes that stand for these numbers."""
+    return hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).digest()
 
 
 @lru_cache(maxsize=1024)
