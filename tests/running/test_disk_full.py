@@ -93,7 +93,7 @@ def test_a_failed_checkpoint_leaves_the_ones_before(tmp_path, small, monkeypatch
     for rounds in (2, 4):
         checkpoint.save(tmp_path, rounds, kept)
 
-    def fail(tensors, path):
+    def fail(tensors, path, about):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
