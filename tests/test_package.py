@@ -36,7 +36,7 @@ def test_all_is_every_extra_that_users_want():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (everything,) = extras["all"]
     named = set(everything.removeprefix("fedrec[").removesuffix("]").split(","))
-    assert named == extras.keys() - {"all", "dev", "docs"}
+    assert named == extras.keys() - {"all", "dev", "docs", "peers"}
 
 
 def test_every_kind_of_file_is_packed():

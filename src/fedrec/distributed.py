@@ -181,5 +181,8 @@ def _asked_to_end() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except LostError:
+        before = signal.SIG_IGN  # the launcher's signal may come now; the reason is still to be said
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
