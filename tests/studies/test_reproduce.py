@@ -359,7 +359,7 @@ def test_an_interruption_at_the_very_beginning_stops_too(small, tmp_path):
         if said.get("state") == "running":
             raise KeyboardInterrupt
 
-    wanted = Wanted(small.data, ("honest",), (0,), rounds=100_000)
+    wanted = Wanted(small.data, ("honest",), (0,), rounds=3000)
     cells = [next(row.cells) for row in grid_of(small, wanted, tmp_path)][1:3]
     assert not pool.run_cells(cells, pool.Where(jobs=1), tell)
     assert heard == [(0, "running"), (0, "stopped")]

@@ -64,6 +64,7 @@ class Worker:
         source = str(Path(fedrec.__file__).parents[1])
         path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         self.words = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
+        self.hears = False  # whether it has said that an interruption reaches it
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", worker.__name__],
             stdin=subprocess.PIPE,
@@ -83,6 +84,9 @@ class Worker:
             self.process.stdin.flush()
         for line in self.process.stdout:
             said = json.loads(line)
+            if "hears" in said:
+                self.hears = True
+                continue
             hear(said)
             if "state" in said:
                 return
@@ -97,9 +101,9 @@ class Worker:
         return self.process.poll() is None
 
     def interrupt(self) -> None:
-        """Ask the cell that runs to stop after its round."""
+        """Ask the cell that runs to stop after its round; a process that does not hear yet has begun nothing and is ended."""
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGINT)
+            os.killpg(self.process.pid, signal.SIGINT if self.hears else signal.SIGKILL)
 
     def kill(self) -> None:
         """End the process and the cell in it at once."""

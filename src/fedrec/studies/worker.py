@@ -48,6 +48,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a cell prints is no report
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    _say(reports, {"hears": "interruptions"})  # before, they are lost where they were ignored when it began
     import fedrec.api  # noqa: F401 (what every cell needs)
 
     while line := sys.stdin.buffer.readline():
