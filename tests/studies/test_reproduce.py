@@ -365,6 +365,14 @@ def test_an_interruption_at_the_very_beginning_stops_too(small, tmp_path):
     assert heard == [(0, "running"), (0, "stopped")]
 
 
+def test_a_worker_that_does_not_hear_yet_is_ended_by_an_interruption():
+    """It may have begun with interruptions ignored, and would lose one."""
+    mine = pool.Worker(1)
+    mine.interrupt()
+    assert mine.process.wait(60) == -signal.SIGKILL
+    mine.end()
+
+
 def test_a_worker_between_two_cells_hears_of_an_interruption(tmp_path):
     mine, heard = pool.Worker(1), []
     for name in ("one", "other"):
