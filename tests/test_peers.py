@@ -34,7 +34,7 @@ def test_cpu_seconds_count_processes_that_still_run(peers):
         child.stdout.readline()
         spent, held = peers.used() - before, peers.memory()
         child.kill()
-    assert 1 <= spent < 5
+    assert 0.95 < spent < 5  # the clock has ticks
     assert held > 20
 
 
