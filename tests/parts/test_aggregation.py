@@ -3,7 +3,8 @@ import torch
 
 from fedrec.federation.payload import RowUpdate, Upload
 from fedrec.federation.total import Total
-from fedrec.parts.aggregation import add_mean, add_rows, step_mean, step_rows
+from fedrec.parts import aggregation
+from fedrec.parts.aggregation import add_mean, add_rows, noise_notes, noise_problem, step_mean, step_rows
 
 M, D = 8, 3
 
@@ -167,3 +168,60 @@ def test_compiled_sums_are_those_of_torch_whatever_the_number_of_threads(monkeyp
         assert torch.equal(one[name], four[name])
         assert one[name].shape == wanted[name].shape
         assert torch.allclose(one[name].double(), wanted[name].double(), atol=1e-4)
+
+
+def test_compiled_code_adds_up_unless_it_cannot_or_must_not(monkeypatch):
+    """Rows weighted by their change, numbers that are not float32 and dense uploads go the way of torch."""
+    used = []
+    monkeypatch.setattr(aggregation, "_add_compiled", lambda *given: used.append(given[-1]))
+    (upload,) = uploads([[0, 3], []])[:1]
+    for rule in ("sum", "uniform", "size", "touched", "change"):
+        add_rows(Total(), upload, "items", rule)
+    assert used == ["sum", "uniform", "size", "touched"]
+    part = upload.parts["items"]
+    double = RowUpdate(part.rows, part.counts, part.values.double(), M)
+    for other in (double, part.dense()):
+        add_rows(Total(), Upload(upload.clients, upload.weights, {"items": other}), "items", "touched")
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    add_rows(Total(), upload, "items", "touched")
+    assert len(used) == 4
+
+
+@pytest.mark.parametrize("kernels", ["on", "off"])
+def test_two_clients_worked_out_by_hand(kernels, monkeypatch):
+    """Both changed item 1, by 2 and -6, the first also item 0 by 4; the second one has three times as many items."""
+    monkeypatch.setenv("FEDREC_KERNELS", kernels)
+    rows, counts = torch.tensor([[0, 1], [1, 0]], dtype=torch.int32), torch.tensor([2, 1])
+    part = RowUpdate(rows, counts, torch.tensor([[[4.0], [2.0]], [[-6.0], [0.0]]]), 3)
+    upload = Upload(torch.arange(2), torch.tensor([1.0, 3.0]), {"items": part})
+    moved = {
+        "sum": [4.0, -4.0, 0.0],
+        "uniform": [4 / 2, -4 / 2, 0.0],
+        "size": [4 * 1 / 4, (2 * 1 - 6 * 3) / 4, 0.0],
+        "touched": [4.0, -4 / 2, 0.0],
+        "change": [4.0, (2 * 2 - 6 * 6) / 8, 0.0],
+    }
+    for rule, expected in moved.items():
+        total = Total()
+        add_rows(total, upload, "items", rule)
+        found = step_rows(torch.full((3, 1), 10.0), total, "items", rule)
+        assert found.flatten().tolist() == pytest.approx([10 + change for change in expected]), rule
+        assert found.dtype == torch.float32
+
+
+def test_noise_makes_no_sense_of_rows_weighted_by_their_change():
+    assert [rule for rule in ("sum", "uniform", "size", "touched", "change") if noise_problem(rule)] == ["change"]
+    assert noise_problem("change").startswith("its rows are weighted by how much they changed")
+    assert [rule for rule in ("sum", "uniform", "size", "touched", "change") if noise_notes(rule)] == ["touched"]
+    (note,) = noise_notes("touched")
+    assert note.endswith("so every row is averaged over all participants (agg=uniform)")
+
+
+def test_sums_lie_where_the_rows_are(monkeypatch):
+    """Where another device is the default, as a GPU could be, what is made without naming one does not fit the rest."""
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    for rule in ("size", "touched", "change"):
+        expected = stepped(uploads(TOUCHED), rule)
+        found = uploads(TOUCHED)
+        with torch.device("meta"):
+            assert torch.equal(stepped(found, rule), expected)

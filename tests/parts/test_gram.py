@@ -22,6 +22,20 @@ def test_counts_equal_the_matrix_product(x):
     assert torch.allclose(g.gram(owners, items, 20, values).double(), scaled.T @ scaled, atol=1e-5)
 
 
+@pytest.mark.parametrize("numbers", [1, 60, 1 << 28])
+def test_the_way_of_a_gpu_counts_the_same_in_any_blocks(x, monkeypatch, numbers):
+    """Of twenty items: one user at a time, three, or all at once."""
+    monkeypatch.setattr(g, "DENSE", numbers)
+    owners, items = x[:-3].nonzero(as_tuple=True)
+    ones, values = torch.ones(len(items)), torch.rand(len(items))
+    with torch.device("meta"):  # another default device, on which nothing must be made
+        found, scaled = g._dense(owners, items, 20, ones), g._dense(owners, items, 20, values)
+    assert torch.equal(found, g.gram(owners, items, 20))
+    torch.testing.assert_close(scaled, g.gram(owners, items, 20, values))
+    none = torch.zeros(0, dtype=torch.int64)
+    assert not g._dense(none, none, 4, torch.zeros(0)).any()
+
+
 def weights(counts, lam):
     return torch.cat(list(g.ease_rows(counts.clone(), lam)))
 

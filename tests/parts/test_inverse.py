@@ -12,14 +12,15 @@ def positive(size):
 
 @pytest.mark.parametrize("block", [1, 7, 32, 100])
 def test_it_is_the_inverse_for_any_block(block):
-    square, told = positive(32), []
+    square, told, whats = positive(32), [], set()
     memory = square.clone()
     memory[torch.ones(32, 32).triu(1).bool()] = float("nan")  # the lower triangle is all it looks at
-    with telling(lambda what, done, of: told.append((done, of))):
+    with telling(lambda what, done, of: told.append((done, of)) or whats.add(what)):
         found = invert_(memory, block)
     assert found.data_ptr() == memory.data_ptr()
     assert torch.allclose(found @ square, torch.eye(32, dtype=torch.float64), atol=1e-10)
     assert told[-1] == (32, 32)
+    assert whats == {"solving for item weights"}
     assert [done for done, _ in told] == sorted({min(32, k + block) for k in range(0, 32, block)})
 
 

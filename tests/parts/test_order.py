@@ -82,3 +82,63 @@ def test_norms_are_those_of_the_matrices(decay):
     for length, norm in enumerate(decay.norms(12)):
         past, after = one_client(np.arange(length), decay)
         assert norm == pytest.approx(np.sqrt((past**2).sum() + (after**2).sum()), abs=1e-3)
+
+
+def test_three_items_worked_out_by_hand():
+    """Items 2, 0, 1 in this order: p_1 = e_2, p_2 = e_0 + a e_2; f_1 = e_0 + b e_1, f_2 = e_1, with a = e^-1/3, b = e^-1/2."""
+    a, b = np.exp(-1 / 3), np.exp(-1 / 2)
+    past, after = added(torch.tensor([[2, 0, 1]], dtype=torch.int32), Decay(3.0, 2.0, 0.25))
+    expected = np.array([[1, 0, a], [0, 0, 0], [0, 0, 1 + a * a]]) + 0.25 * np.triu(np.ones((3, 3)))
+    assert np.abs(past[:3, :3].numpy() / ONE - expected).max() <= 1 / ONE
+    expected = np.array([[0, 1, 0], [0, 0, 0], [1, b + a, 0]]) + 0.25
+    assert np.abs(after[:3, :3].numpy() / ONE - expected).max() <= 1 / ONE
+    assert not past[3:].any()
+    assert not after[:, 3:].any()
+
+
+@pytest.mark.parametrize("length", [1, 2, 12])
+def test_a_client_adds_no_more_than_the_clip_and_short_histories_all_of_theirs(length):
+    free, clipped = Decay(3.0, 1.0, 0.3), Decay(3.0, 1.0, 0.3, clip=1.5)
+    own = torch.arange(length, dtype=torch.int32)[None]
+    norm = np.sqrt(sum(float(part.double().square().sum()) for part in added(own, clipped))) / ONE
+    whole = np.sqrt(sum(float(part.double().square().sum()) for part in added(own, free))) / ONE
+    assert norm == pytest.approx(min(1.5, whole), rel=1e-3)
+    assert (whole > 1.5) == (length > 1)
+    assert clipped.scale(np.array([length, 0])) == pytest.approx([min(1, 1.5 / whole), 1.0], rel=1e-4)
+    assert free.scale(np.array([length, 0])).tolist() == [1.0, 1.0]
+
+
+def test_compiled_code_adds_up_unless_it_is_switched_off(monkeypatch):
+    used = []
+    monkeypatch.setattr(order, "add_pairs", lambda *given: used.append(given))
+    added(lists(), DECAYS[0])
+    assert used
+    used.clear()
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    added(lists(), DECAYS[0])
+    assert not used
+
+
+def test_the_reference_names_the_device_of_everything_it_makes(monkeypatch):
+    """Where another device is the default, what is made without naming one does not fit the rest."""
+    monkeypatch.setenv("FEDREC_KERNELS", "off")
+    items, (past, after) = lists(), (torch.zeros(ITEMS, ITEMS, dtype=torch.int64) for _ in range(2))
+    expected, lengths = added(items, DECAYS[0]), (items >= 0).sum(1)
+    with torch.device("meta"):
+        add_histories(past, after, items, lengths, DECAYS[0])
+    assert torch.equal(past, expected[0])
+    assert torch.equal(after, expected[1])
+
+
+def test_nobody_adds_nothing(monkeypatch):
+    for kernels in ("on", "off"):
+        monkeypatch.setenv("FEDREC_KERNELS", kernels)
+        for rows in (lists()[:0], lists((0, 0))):
+            assert not any(part.any() for part in added(rows, DECAYS[0]))
+
+
+def test_without_history_there_is_no_distance():
+    tables = DECAYS[0].tables(0)
+    assert [len(table) for table in tables[:3]] == [1, 1, 1]
+    assert (tables.near.tolist(), tables.left.tolist(), tables.after.tolist()) == ([1.0], [0.0], [0])
+    assert DECAYS[0].norms(0).tolist() == [0.0]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
-from fedrec.sampling import negatives
+from fedrec.sampling import negatives, streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
 
@@ -193,3 +195,64 @@ def test_no_negatives_are_no_error_also_for_clients_that_know_everything():
     everything = Ragged.build(np.zeros(5, np.int64), np.arange(5), 1)
     samples = Sampler(TrainingView(1, 5, everything, everything)).draw(torch.tensor([0]), negatives=0, seed=0, round=0)
     assert samples.items.tolist() == [[0, 1, 2, 3, 4]]
+
+
+def by_the_definition(clients, keys, counts, positives, excluded, *, n_items, negatives, width, most_excluded):
+    """What the compiled way to draw on a GPU gives back, one number after the other."""
+    (starts, values), (from_, refused) = ([x.tolist() for x in lists] for lists in (positives, excluded))
+    samples, labels, slots = ([[0] * width for _ in keys] for _ in range(3))
+    rows = []
+    for c, (client, key) in enumerate(zip(clients.tolist(), keys, strict=True)):
+        never, drawn = refused[from_[client] : from_[client + 1]], []
+        assert len(never) <= most_excluded
+        for j, positive in enumerate(values[starts[client] : starts[client + 1]]):
+            group = [positive]
+            for slot in range(negatives):
+                index = torch.tensor(j * negatives + slot)
+                while (item := int(streams.below(key, index, n_items))) in never or item in group[1:]:
+                    index += 2**32
+                group.append(item)
+            drawn += group
+        assert len(drawn) == int(counts[c])
+        rows.append(sorted(set(drawn)))
+        samples[c][: len(drawn)] = drawn
+        labels[c][: len(drawn) : 1 + negatives] = [1] * (len(drawn) // (1 + negatives))
+        slots[c][: len(drawn)] = [rows[c].index(item) for item in drawn]
+    most = max(map(len, rows), default=0)
+    ints = [torch.tensor(x, dtype=torch.int32).view(len(rows), width) for x in (samples, slots)]
+    padded = torch.tensor([own + [0] * (most - len(own)) for own in rows], dtype=torch.int32).view(len(rows), most)
+    made = torch.tensor(labels, dtype=torch.float32).view(len(rows), width)
+    return ints[0], made, ints[1], padded, torch.tensor([len(own) for own in rows], dtype=torch.int64)
+
+
+@pytest.mark.parametrize("clients", [[5, 0, 29, 3], [], [0]])
+def test_what_a_gpu_is_asked_to_draw_is_what_is_drawn_here(monkeypatch, clients):
+    """In the place of the GPU the definition answers."""
+    view, asked, width = make_view(), torch.tensor(clients, dtype=torch.int64), []
+
+    def draw_samples(*given, **options):
+        width.append((options["width"], options["most_excluded"]))
+        return by_the_definition(*given, **options)
+
+    gpu = ModuleType("gpu_negatives")
+    gpu.draw_samples = draw_samples
+    monkeypatch.setitem(sys.modules, "fedrec.sampling.gpu_negatives", gpu)
+    with monkeypatch.context() as patch:
+        patch.setattr(negatives.dispatch, "compiled_on", lambda device: "gpu")
+        sampler = Sampler(view)
+    here = Sampler(view).draw(asked, negatives=3, seed=2**63 + 1, round=6)
+    assert_same(sampler.draw(asked, negatives=3, seed=2**63 + 1, round=6), here)
+    longest = int(here.counts.max()) if clients else 0
+    assert width == [(longest, max(map(len, (view.excluded[client] for client in range(30)))))]
+
+
+def test_the_reference_names_the_device_of_everything_it_makes():
+    """Where another device is the default, as a GPU could be: what is made without naming one does not fit the rest."""
+    view, clients = make_view(), torch.tensor([5, 0, 29, 3])
+    here = Sampler(view).draw(clients, negatives=3, seed=1, round=2)
+    with torch.device("meta"):
+        there = Sampler(view, "cpu", reference=True).draw(clients, negatives=3, seed=1, round=2)
+        valid = there.valid, there.valid_rows
+    assert_same(here, there)
+    assert torch.equal(valid[0], here.valid)
+    assert torch.equal(valid[1], here.valid_rows)

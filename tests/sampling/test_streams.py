@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import torch
@@ -182,3 +185,29 @@ def test_children_of_a_key_are_streams_of_their_own():
     each = streams.child(keys, torch.tensor([5, 6, 7]))
     assert [int(streams.child(keys, number)[place]) for place, number in enumerate((5, 6, 7))] == each.tolist()
     assert torch.equal(streams.child(keys, -1), streams.child(keys, 2**64 - 1))
+
+
+def test_numbers_are_made_on_the_device_of_the_clients():
+    """Where another device is the default, what is made without naming one does not fit the rest."""
+    clients, index, counts = torch.tensor([3, 0, 12]), torch.arange(9), torch.tensor([9, 4, 0])
+    drawn = streams.normal(streams.keys(-3, Purpose.NOISE, 2, clients)[:, None], index)
+    orders = streams.sorted_orders(1, 2, clients, 3, counts, 9)
+    with torch.device("meta"):
+        keys = streams.keys(-3, Purpose.NOISE, 2, clients)
+        assert torch.equal(streams.normal(keys[:, None], index), drawn)
+        assert torch.equal(streams.sorted_orders(1, 2, clients, 3, counts, 9), orders)
+
+
+def test_transformed_numbers_are_the_inverse_distributions():
+    """Thousandths of the way up: what lies below so much of a normal and of a Laplace distribution."""
+    shares = [0.001, 0.25, 0.5, 0.75, 0.999]
+    normal = streams.to_normal(torch.tensor(shares, dtype=torch.float64))
+    assert normal.tolist() == pytest.approx([NormalDist().inv_cdf(share) for share in shares], abs=1e-9)
+    laplace = streams.to_laplace(torch.tensor(shares, dtype=torch.float64))
+    below = [0.5 * math.exp(x) if x < 0 else 1 - 0.5 * math.exp(-x) for x in laplace.tolist()]
+    assert below == pytest.approx(shares, abs=1e-12)
+
+
+def test_no_bits_give_zero_or_one():
+    ends = streams.to_uniform(torch.tensor([0, -1, 1 << 12]))
+    assert ends.tolist() == [2.0**-53, 1 - 2.0**-53, 1.5 * 2.0**-52]

@@ -20,6 +20,8 @@ from fedrec.parts.symmetric import ROWS
 
 SOLVING = 12
 """Bytes of memory for every pair of items: counts, and a matrix to solve in."""
+DENSE = 1 << 28
+"""Numbers of X that are written out at a time on a GPU."""
 
 
 def check_square(
@@ -47,22 +49,31 @@ def gram(owners: Tensor, items: Tensor, n_items: int, values: Tensor | None = No
 def gram_rows(owners: Tensor, items: Tensor, n_items: int, values: Tensor | None = None) -> Iterator[Tensor]:
     """The same in blocks of rows."""
     entries = torch.ones(len(items), device=items.device) if values is None else values
-    rows = int(owners[-1]) + 1 if len(owners) else 0
-    if items.device.type == "cpu":  # sparse times sparse: work in proportion to the pairs of items users have
-        shape = (rows, n_items)
-        x = scipy.sparse.csr_matrix((entries.numpy(), (owners.numpy(), items.numpy())), shape=shape, dtype=np.float32)
-        turned = x.T.tocsr()
-        for first in range(0, n_items, ROWS):
-            yield torch.from_numpy((turned[first : first + ROWS] @ x).toarray(order="C"))
-        return
+    if items.device.type == "cpu":
+        yield from _sparse_rows(owners, items, n_items, entries)
+    else:
+        yield _dense(owners, items, n_items, entries)
+
+
+def _sparse_rows(owners: Tensor, items: Tensor, n_items: int, entries: Tensor) -> Iterator[Tensor]:
+    """Sparse times sparse: work in proportion to the pairs of items users have."""
+    shape = (int(owners[-1]) + 1 if len(owners) else 0, n_items)
+    x = scipy.sparse.csr_matrix((entries.numpy(), (owners.numpy(), items.numpy())), shape=shape, dtype=np.float32)
+    turned = x.T.tocsr()
+    for first in range(0, n_items, ROWS):
+        yield torch.from_numpy((turned[first : first + ROWS] @ x).toarray(order="C"))
+
+
+def _dense(owners: Tensor, items: Tensor, n_items: int, entries: Tensor) -> Tensor:
+    """All of it by products of some users' rows written out, which is what a GPU is good at."""
     total = torch.zeros(n_items, n_items, device=items.device)
-    block = max(1, (1 << 28) // n_items)
+    rows, block = int(owners[-1]) + 1 if len(owners) else 0, max(1, DENSE // n_items)
     for first in range(0, rows, block):
         inside = (owners >= first) & (owners < first + block)
         x = torch.zeros(min(block, rows - first), n_items, device=items.device)
         x[owners[inside] - first, items[inside]] = entries[inside]
         total.addmm_(x.T, x)
-    yield total
+    return total
 
 
 def row_scale(counts: Tensor) -> Tensor:
