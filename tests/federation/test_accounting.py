@@ -90,3 +90,25 @@ def test_without_the_accountant_one_sentence_says_what_to_install(monkeypatch):
         ConfigError, match=r"^accounting for noise needs the extra 'privacy': pip install 'fedrec\[privacy"
     ):
         gaussian_epsilon(1.0, 1, 1e-5)
+
+
+def test_sampling_hides_a_client_from_who_does_not_know_the_sample():
+    known = gaussian_epsilon(2.0, 50, 1e-5)
+    spent = [sampled_epsilon(2.0, 50, 1e-5, Sampling(10_000, drawn)) for drawn in (50, 200, 10_000)]
+    assert spent[0] < spent[1] < known
+    assert spent[2] == known
+    assert sampled_epsilon(2.0, 100, 1e-5, Sampling(10_000, 50)) > spent[0]
+    # One user's data for another's move a sum by twice the norm: the library is asked for half of the noise per norm.
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    replaced = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    replaced.compose(SampledWithoutReplacementDpEvent(10_000, 50, GaussianDpEvent(1.0)), 50)
+    assert spent[0] == pytest.approx(replaced.get_epsilon(1e-5), rel=0.01)
+    # Never below what Poisson sampling with half the sensitivity (data that are added, not replaced) costs exactly.
+    from dp_accounting import PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    exact = PLDAccountant()
+    exact.compose(PoissonSampledDpEvent(0.005, GaussianDpEvent(2.0)), 50)
+    assert spent[0] > exact.get_epsilon(1e-5)

@@ -11,13 +11,7 @@ from scipy import stats
 
 import fedrec
 from fedrec.errors import ConfigError
-from fedrec.federation.accounting import (
-    Sampling,
-    gaussian_epsilon,
-    gaussian_noise,
-    sampled_epsilon,
-    sampled_noise,
-)
+from fedrec.federation.accounting import Sampling, gaussian_epsilon, sampled_epsilon
 from fedrec.federation.central_privacy import CentralPrivacy, CentralStage, most_uploads
 from fedrec.federation.payload import RowUpdate, Table
 from fedrec.federation.task import Task
@@ -97,50 +91,6 @@ def test_a_sum_that_is_repeated_with_other_numbers_has_other_noise():
     assert abs(np.corrcoef(drawn[0], drawn[2])[0, 1]) < 5 / np.sqrt(4000)
 
 
-@pytest.mark.parametrize(("noise", "releases", "delta"), [(1.0, 1, 1e-5), (5.0, 20, 1e-5), (40.0, 100, 1e-6)])
-def test_epsilon_is_that_of_the_exact_curve(noise, releases, delta):
-    epsilon, s = gaussian_epsilon(noise, releases, delta), noise / math.sqrt(releases)
-    phi = stats.norm.cdf  # Balle and Wang 2018, theorem 8, of one Gaussian with the sum's noise
-    assert phi(0.5 / s - epsilon * s) - math.exp(epsilon) * phi(-0.5 / s - epsilon * s) == pytest.approx(
-        delta, rel=1e-3
-    )
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
-@pytest.mark.parametrize("releases", [1, 30])
-def test_calibration_is_the_inverse_of_accounting(epsilon, releases):
-    assert gaussian_epsilon(gaussian_noise(epsilon, releases, 1e-5), releases, 1e-5) == pytest.approx(epsilon, rel=1e-3)
-
-
-def test_calibration_with_sampling_is_the_inverse_from_below():
-    few = Sampling(10_000, 100)
-    noise = sampled_noise(2.0, 30, 1e-5, few)
-    assert 1.98 <= sampled_epsilon(noise, 30, 1e-5, few) <= 2.0
-    assert noise < gaussian_noise(2.0, 30, 1e-5)
-
-
-def test_sampling_hides_a_client_from_who_does_not_know_the_sample():
-    known = gaussian_epsilon(2.0, 50, 1e-5)
-    spent = [sampled_epsilon(2.0, 50, 1e-5, Sampling(10_000, drawn)) for drawn in (50, 200, 10_000)]
-    assert spent[0] < spent[1] < known
-    assert spent[2] == known
-    assert sampled_epsilon(2.0, 100, 1e-5, Sampling(10_000, 50)) > spent[0]
-    # One user's data for another's move a sum by twice the norm: the library is asked for half of the noise per norm.
-    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
-    from dp_accounting.rdp import RdpAccountant
-
-    replaced = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
-    replaced.compose(SampledWithoutReplacementDpEvent(10_000, 50, GaussianDpEvent(1.0)), 50)
-    assert spent[0] == pytest.approx(replaced.get_epsilon(1e-5), rel=0.01)
-    # Never below what Poisson sampling with half the sensitivity (data that are added, not replaced) costs exactly.
-    from dp_accounting import PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
-
-    exact = PLDAccountant()
-    exact.compose(PoissonSampledDpEvent(0.005, GaussianDpEvent(2.0)), 50)
-    assert spent[0] > exact.get_epsilon(1e-5)
-
-
 @pytest.mark.parametrize("participation", [1.0, 0.3])
 def test_the_client_that_takes_part_most_often_is_known_before_the_run(small, participation):
     method = create("fedmf", FAST | {"participation": participation})
@@ -184,3 +134,116 @@ def test_who_reads_every_upload_or_nothing_is_refused(small):
             fedrec.train(create(name, options), small, rounds=1, progress=False, privacy=CentralPrivacy(noise=1.0))
     with pytest.raises(ValueError, match="give epsilon"):
         CentralPrivacy()
+
+
+@pytest.mark.parametrize(
+    ("options", "epsilon", "verdict"),
+    [
+        (
+            {},
+            gaussian_epsilon(4.0, 3, 1e-5),
+            "against the server a user's data, over the whole run, are differentially",
+        ),
+        (
+            {"observer": "outsider"},
+            gaussian_epsilon(4.0, 3, 1e-5),
+            "against who sees every model but not who took part",
+        ),
+        ({"noise": 0.0}, None, "no guarantee: there is no noise"),
+        ({"reproducible": True}, None, "no guarantee: the noise follows from the run's seed"),
+        ({"noise": 0.1}, gaussian_epsilon(0.1, 3, 1e-5), "no meaningful guarantee: epsilon"),
+    ],
+)
+def test_a_report_says_what_three_uploads_in_five_rounds_are_worth(options, epsilon, verdict):
+    made = stage(**({"noise": 4.0, "clip": 0.5} | options))
+    said = made.describe(3, ("a note",), rounds=5)
+    assert made.epsilon(3, 5) == said["epsilon_total"] == pytest.approx(epsilon)
+    assert made.words(3, 5) == ("no privacy guarantee" if epsilon is None else f"epsilon {epsilon:.4g} (delta 1e-05)")
+    assert said["verdict"].startswith(verdict)
+    assert (made.words(3, 5) in said["verdict"]) == verdict.startswith("against")
+    assert said["spends_delta"] == (epsilon is not None)
+    assert said["epsilon_per_round"] == made.epsilon(1, 1)
+    assert (said["most_uploads_of_a_client"], said["clip"], said["delta"]) == (3, 0.5, 1e-5)
+    assert (said["mechanism"], said["observer"]) == ("central", options.get("observer", "server"))
+    noise = options.get("noise", 4.0)
+    assert (said["noise_multiplier"], said["scale"]) == (noise, noise * 0.5)
+    assert said["reproducible"] == options.get("reproducible", False)
+    assert said["notes"] == ["a note", "every client weighs the same"]
+
+
+def test_an_outsider_is_told_what_sampled_rounds_cost():
+    about = Task(200, 6, torch.ones(200, dtype=torch.int64), 0, torch.device("cpu"))
+    made = CentralStage(CentralPrivacy(noise=4.0, observer="outsider"), 0)
+    made.meet(create("fedmf", participation=0.1), about)
+    assert made.epsilon(3, 30) == sampled_epsilon(4.0, 30, 1e-5, Sampling(200, 20))
+    made.meet(create("fedmf"), about)
+    assert made.epsilon(3, 30) == gaussian_epsilon(4.0, 3, 1e-5), "nobody is drawn, so nobody is hidden"
+
+
+def test_the_secret_is_what_a_run_goes_on_with_where_there_is_one():
+    one = stage()
+    one.prepare(3)
+    assert set(one.state()) == {"noise"}
+    assert one.state()["noise"].numel() >= 16
+    assert not torch.equal(one.state()["noise"], stage_with_a_secret().state()["noise"])
+    before = one.state()["noise"].clone()
+    one.prepare(3)
+    assert torch.equal(one.state()["noise"], before)
+    assert stage(reproducible=True).state() == {}
+
+
+def stage_with_a_secret():
+    made = stage()
+    made.prepare(3)
+    return made
+
+
+class Counted:
+    """A method whose participants are listed."""
+
+    draws_participants, participation = True, 0.5
+
+    def __init__(self, rounds, blocks=1, participation=0.5):
+        self.rounds, self.turns, self.participation = rounds, blocks, participation
+
+    def blocks(self, task):
+        return self.turns
+
+    def server_state(self, task):
+        return {"of": "the server"}
+
+    def participants(self, task, server, round):
+        assert server == {"of": "the server"}
+        return torch.tensor(self.rounds[round])
+
+
+def test_the_most_uploads_are_counted_round_by_round_and_block_by_block():
+    about = Task(4, 6, torch.ones(4, dtype=torch.int64), 0, torch.device("cpu"))
+    who = [[0, 1], [1, 2], [3, 1], [2, 0], [2, 3], [2, 1]]
+    assert [most_uploads(Counted(who), about, rounds) for rounds in (1, 3, 6)] == [1, 3, 4]
+    assert most_uploads(Counted(who, blocks=2), about, 2) == 3
+    assert most_uploads(Counted(who, blocks=2, participation=1.0), about, 3) == 4, "blocks may overlap"
+    assert most_uploads(Counted(None, participation=1.0), about, 7) == 7
+
+
+def test_a_method_that_bounds_what_it_adds_is_not_clipped_and_gets_noise_for_its_bounds():
+    class Bounded(type(create("fedmf"))):
+        def sum_bounds(self):
+            return {"a": 0.5, "b": 8.0}
+
+        def public_sum(self, name):
+            return name == "c"
+
+    made = CentralStage(CentralPrivacy(noise=2.0, clip=1.0), 0)
+    made.meet(Bounded(), Task(3, 6, torch.ones(3, dtype=torch.int64), 0, torch.device("cpu")))
+    parts = {"a": torch.full((2, 3), 100.0)}
+    assert made.apply(parts, torch.arange(2), 0) is parts
+    total = Total({name: torch.zeros(20_000) for name in "abc"})
+    made.seal(total, 0)
+    assert float(total["a"].std()) == pytest.approx(1.0, rel=0.03)
+    assert float(total["b"].std()) == pytest.approx(16.0, rel=0.03)
+    assert not total["c"].any()
+
+
+def test_nothing_sent_is_nothing_clipped():
+    assert stage().apply({}, torch.arange(2), 0) == {}

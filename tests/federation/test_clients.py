@@ -226,3 +226,75 @@ def test_what_cannot_be_a_federation_is_refused(small, monkeypatch):
     simulated(small)
     with pytest.raises(ConfigError, match=r"^plain cannot be combined with a privacy stage: it counts"):
         simulated(small, setup=Setup(privacy=fedrec.federation.privacy.PrivacyStage(fedrec.Privacy(), 0)))
+
+
+class Remembering(Plain):
+    """Scores with how many items a client has, and how many came later."""
+
+    folds_in = explains = True
+
+    def client_state(self, task, clients):
+        numbers = {"items": torch.zeros(len(clients), 1), "came": torch.zeros(len(clients), 1)}
+        return super().client_state(task, clients) | numbers
+
+    def own_data(self, view, clients):
+        counts = torch.from_numpy(view.positives.counts)[clients]
+        assert (view.history is None) or len(view.history) == view.n_clients
+        return {"items": counts[:, None].float()}
+
+    def fold_in(self, task, private, later):
+        return {"came": (later >= 0).sum(1, keepdim=True).float() * 100 + private["came"]}
+
+    def scores(self, task, private, payload):
+        return (private["items"] + private["came"] + payload["rounds"]).expand(-1, M + self.wide)
+
+    def contributions(self, task, private, payload, history, items):
+        return (private["came"][:, :, None] + history[:, :, None] + 1000 * items[:, None, :])[:, :, self.wide :]
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+@pytest.mark.parametrize("labels", [False, True])
+def test_items_that_came_later_count_in_scores_and_are_not_kept(small, labels, most):
+    method = Remembering()
+    method.labels = labels
+    simulation = simulated(small, method)
+    simulation.clients.most = most
+    who, later = torch.tensor([5, 39, 0]), torch.tensor([[1, 2], [3, -1], [-1, -1]])
+    counts = small.training.positives.counts[[5, 39, 0]].tolist()
+    assert simulation.scores(who, later=later)[:, 0].tolist() == [counts[0] + 200, counts[1] + 100, counts[2]]
+    assert simulation.scores(who, "minus", later)[:, 3].tolist() == [-counts[0] - 200, -counts[1] - 100, -counts[2]]
+    assert simulation.scores(who)[:, 0].tolist() == counts
+    assert not simulation.store.tensors["came"].any()
+    assert simulation.folds_in
+
+
+def test_clients_that_were_not_there_are_scored_by_their_items_alone(small):
+    simulation = simulated(small, Remembering(), rounds=2)
+    history = torch.tensor([[4, 5, -1], [7, -1, -1]])
+    before = {name: value.clone() for name, value in simulation.state().items()}
+    found = simulation.scores_from(history)
+    assert found.shape == (2, M)
+    assert found[:, 0].tolist() == [202, 102], "two items and one, and two rounds of the server; none of anybody's"
+    asked = torch.tensor([[1, 2], [3, 0]])
+    parts = simulation.contributions(history, asked)
+    assert parts[0].tolist() == [[1204, 2204], [1205, 2205], [1199, 2199]]
+    assert parts[1, 0].tolist() == [3107, 107]
+    assert all(torch.equal(value, before[name]) for name, value in simulation.state().items())
+
+
+def test_more_newcomers_than_clients_are_scored_too(small):
+    simulation = simulated(small, Remembering())
+    assert simulation.scores_from(torch.zeros(2 * N, 1, dtype=torch.int64))[:, 0].tolist() == [100] * 2 * N
+    assert simulation.scores_from(torch.zeros(0, 1, dtype=torch.int64)).shape == (0, M)
+
+
+def test_what_is_said_of_newcomers_is_checked(small):
+    method = Remembering()
+    method.wide = 1
+    simulation = simulated(small, method)
+    with pytest.raises(TypeError, match=r"^plain: scores returned scores of shape \[2, 61\], not \[2, 60\]; every"):
+        simulation.scores_from(torch.zeros(2, 1, dtype=torch.int64))
+    with pytest.raises(
+        TypeError, match=r"^plain: contributions returned contributions of shape \[2, 1, 2\], not \[2, 1, 3\]; every"
+    ):
+        simulation.contributions(torch.zeros(2, 1, dtype=torch.int64), torch.zeros(2, 3, dtype=torch.int64))

@@ -34,6 +34,19 @@ def test_sums_are_added_and_who_has_none_of_a_name_adds_zeros():
         assert [tuple(value.shape) for value in found.values()] == [(1, 2), (1,), ()]
 
 
+def test_what_others_have_is_made_where_they_have_it_or_on_the_own_device():
+    """``meta`` is another default device; sums of the CPU, such as counts of clients, stay on the CPU."""
+
+    def work(peers):
+        with torch.device("meta"):
+            return added(peers, Total({"x": ONES} if peers.rank else {}), torch.device("meta"))
+
+    assert all(found["x"].tolist() == [1.0, 1.0] for found in together(2, work))
+
+
+ONES = torch.ones(2)
+
+
 def test_sums_that_lie_in_columns_are_added_too():
     found = together(2, lambda peers: added(peers, Total({"x": torch.arange(6.0).view(2, 3).T}), CPU))
     assert all(torch.equal(one["x"], 2 * torch.arange(6.0).view(2, 3).T) for one in found)

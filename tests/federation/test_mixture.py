@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import fedrec
-from fedrec.federation.mixture import Mixture
+from federation.peers_at_hand import together
+from fedrec.federation.mixture import Mixture, describe_shares
 from fedrec.federation.simulation import Simulation
 from fedrec.methods import create
 
@@ -72,3 +73,40 @@ def test_who_does_not_merge_has_no_mixture(small: fedrec.Split, name: str) -> No
 def test_a_share_of_one_is_the_servers_row() -> None:
     own, server = torch.zeros(1, 2, 3), torch.ones(1, 2, 3)
     assert Mixture(own, server, torch.tensor([[1.0, 0.25]])).merged[0, :, 0].tolist() == [1.0, 0.25]
+
+
+def of(*shares: list[float]) -> Mixture:
+    table = torch.zeros(len(shares), len(shares[0]), 2)
+    return Mixture(table, table, torch.tensor(shares))
+
+
+def test_shares_are_summed_up_by_hand() -> None:
+    """Forty rows with 0, 0.1 .. 0.9 four times; a client without anything of the server does not count."""
+    row = [step / 10 for step in range(10)]
+    found = describe_shares([of(row, row), of([0.0] * 10), of(row, row)])
+    assert found["clients"] == 4
+    assert found["mean"] == pytest.approx(0.45)
+    expected = {"0.05": 0.0, "0.25": 0.2, "0.5": 0.4, "0.75": 0.7, "0.95": 0.9}
+    assert found["quantiles"] == pytest.approx(expected, abs=1.5e-3)
+
+
+def test_one_share_is_every_quantile_to_half_a_thousandth() -> None:
+    for share in (0.25, 1.0, 0.0004):
+        found = describe_shares([of([share])])
+        assert (found["clients"], found["mean"]) == (1, pytest.approx(share))
+        assert list(found["quantiles"]) == ["0.05", "0.25", "0.5", "0.75", "0.95"]
+        assert all(abs(value - share) <= 1.001e-3 for value in found["quantiles"].values())
+        assert all(0 < value < 1 for value in found["quantiles"].values())
+
+
+def test_without_a_download_there_is_nothing_to_say() -> None:
+    nobody = Mixture(torch.zeros(0, 3, 2), torch.zeros(0, 3, 2), torch.zeros(0, 3))
+    for mixtures in ([], [of([0.0, 0.0])], [nobody]):
+        assert describe_shares(mixtures) == {"clients": 0}
+
+
+def test_several_processes_describe_what_all_of_them_have() -> None:
+    parts = [of([0.1, 0.3], [0.0, 0.0]), of([0.5, 0.9])]
+    for found in together(2, lambda peers: describe_shares([parts[peers.rank]], peers)):
+        assert found == describe_shares(parts)
+        assert found["clients"] == 2

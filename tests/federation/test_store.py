@@ -112,3 +112,22 @@ def test_a_disk_without_room_is_one_sentence_and_leaves_no_file(tmp_path, monkey
         store.fill(torch.arange(5), {"table": torch.ones(1).expand(5, 400_000_000, 2)})
     assert asked == [(0, 16_000_000_000)]
     assert not list(tmp_path.iterdir())
+
+
+def test_values_in_the_place_of_others_are_read_and_never_stored(store):
+    state = store.at(torch.tensor([0, 3]))
+    other = state.replaced({"count": torch.tensor([70, 73])})
+    assert other["count"].tolist() == [70, 73]
+    assert torch.equal(other["table"], state["table"])
+    assert len(other) == 2
+    assert "table" in other
+    assert state["count"].tolist() == [0, 3]
+    assert store.at(torch.arange(5))["count"].tolist() == list(range(5))
+
+
+def test_a_store_of_some_clients_knows_them_by_their_numbers():
+    store = ClientStore(torch.tensor([7, 2]), numbers=9)
+    store.fill(torch.tensor([2, 7]), {"count": torch.tensor([20, 70])})
+    assert store.tensors["count"].tolist() == [70, 20]
+    assert store.at(torch.tensor([7]))["count"].tolist() == [70]
+    assert store.clients == 2
