@@ -6,7 +6,7 @@ import pytest
 
 import fedrec
 from fedrec.errors import ConfigError
-from fedrec.federation.result import FlatMetrics, Metrics, Result, metric_title, result_schema
+from fedrec.federation.result import FlatMetrics, Metrics, Result, finite, metric_title, result_schema
 from fedrec.methods.fedem import FedEM
 from fedrec.methods.fedmf import FedMF
 
@@ -104,3 +104,26 @@ def test_the_schema_says_which_keys_there_always_are():
     assert set(schema["required"]) == set(Result.model_fields)
     assert result_schema().startswith('{\n  "$defs": {\n    "')
     assert schema["properties"]["split_hash"] == {"title": "Split Hash", "type": "string"}
+
+
+def test_what_json_cannot_say_becomes_null_however_deep_it_lies():
+    given = {"a": [1.5, math.nan, (math.inf, "x")], "b": {"c": -math.inf, "d": None, "e": True, "f": 3}}
+    expected = {"a": [1.5, None, [None, "x"]], "b": {"c": None, "d": None, "e": True, "f": 3}}
+    assert finite(given) == expected
+    assert json.loads(json.dumps(finite(given), allow_nan=False)) == expected
+
+
+def test_a_table_says_when_a_model_knew_validation_items():
+    labelled = Result.model_construct(label="fedmf", history_at_test="train")
+    assert labelled.shown_label == "fedmf"
+    assert (
+        labelled.model_copy(update={"history_at_test": "train+validation"}).shown_label
+        == "fedmf (knows validation items)"
+    )
+
+
+def test_settings_that_depend_on_protocol_and_data_are_left_alone_unless_a_method_has_some():
+    options = {"lr": 0.5}
+    assert FedMF.completed(options, "honest", "ml-100k") is options
+    assert FedMF().cautions(100) == []
+    assert (FedMF.folds_in, FedMF.explains) == (False, False)

@@ -11,6 +11,7 @@ import torch
 import fedrec
 from federation.peers_at_hand import together
 from fedrec.errors import ConfigError
+from fedrec.federation.ledger import Ledger
 from fedrec.federation.shares import Shares
 from fedrec.methods import create
 from fedrec.running.training import train
@@ -132,3 +133,98 @@ def test_shares_deal_out_every_client_once_and_evenly_by_size():
     parts = together(3, lambda peers: Shares(counts, peers).own)
     assert sorted(torch.cat(parts).tolist()) == list(range(7))
     assert [part.tolist() for part in parts] == [[2, 0, 1], [4, 5], [6, 3]]
+
+
+COUNTS = torch.tensor([5, 1, 9, 2, 9, 3, 7])
+"""In storage order the clients are 2, 4, 6, 0, 5, 3, 1; of two processes the first has 2, 6, 5 and 1."""
+
+
+def of_two(work):
+    return together(2, lambda peers: work(Shares(COUNTS, peers), peers.rank))
+
+
+def test_one_process_has_everything_and_changes_nothing():
+    shares, clients, state = Shares(COUNTS), torch.tensor([3, 1]), {"clients.x": torch.arange(7)}
+    assert (shares.alone, shares.first) == (True, True)
+    assert shares.own.tolist() == [2, 4, 6, 0, 5, 3, 1]
+    assert shares.here(clients) is clients
+    shares.require(torch.arange(7))
+    assert shares.together(clients) is clients
+    assert shares.whole(state) is shares.part(state) is state
+    assert (shares.sums(1, 2.5), shares.most(3), shares.decided(True), shares.decided(False)) == (
+        [1, 2.5],
+        3,
+        True,
+        False,
+    )
+    assert shares.losses([(clients, clients)])[0][0] is clients
+
+
+def test_clients_live_where_they_were_dealt_to():
+    def work(shares, rank):
+        assert (shares.alone, shares.first) == (False, rank == 0)
+        shares.require(shares.own)
+        with pytest.raises(
+            ConfigError, match=r"^each of the 2 processes has the state of its own clients only; train into"
+        ):
+            shares.require(torch.arange(7))
+        return shares.own.tolist(), shares.here(torch.tensor([1, 0, 4, 6])).tolist()
+
+    assert of_two(work) == [([2, 6, 5, 1], [1, 6]), ([4, 0, 3], [0, 4])]
+
+
+def test_rows_of_all_clients_come_each_from_where_it_lives():
+    def work(shares, rank):
+        rows = torch.full((7, 2), -1.0)
+        rows[shares.own] = shares.own[:, None].float() * 10 + rank
+        return shares.together(rows)[:, 0].tolist()
+
+    assert of_two(work) == [[1, 10, 20, 31, 41, 50, 60]] * 2
+
+
+def test_the_whole_state_is_in_storage_order_and_parts_of_it_come_back():
+    """Clients' state by storage order, counts by client number, the rest as the process has it; the first one has it all."""
+
+    def work(shares, rank):
+        counts = torch.zeros(7, dtype=torch.int64)
+        counts[shares.own] = shares.own + 100
+        own = {"clients.x": shares.own.float()[:, None], "ledger.visits": counts, "server.items": torch.tensor([rank])}
+        whole = shares.whole(own)
+        if rank:
+            assert whole is own
+            return None
+        back = shares.part(whole)
+        assert torch.equal(back["clients.x"], own["clients.x"])
+        assert torch.equal(back["ledger.visits"], whole["ledger.visits"])
+        return {name: value.flatten().tolist() for name, value in whole.items()}
+
+    found, nothing = of_two(work)
+    assert nothing is None
+    assert found == {
+        "clients.x": [2, 4, 6, 0, 5, 3, 1],
+        "ledger.visits": [100, 101, 102, 103, 104, 105, 106],
+        "server.items": [0],
+    }
+
+
+def test_numbers_are_summed_compared_and_decided_over_processes():
+    def work(shares, rank):
+        return shares.sums(1 + rank, 0.25), shares.most(5 - rank), shares.decided(rank == 0), shares.decided(rank == 1)
+
+    assert of_two(work) == [([3.0, 0.5], 5.0, True, False)] * 2
+
+
+def test_losses_and_counts_of_all_processes_come_together():
+    def work(shares, rank):
+        own = [] if rank else [(shares.own[:2], torch.tensor([0.5, 1.5])), (shares.own[2:], torch.tensor([2.5, 3.5]))]
+        ledger = Ledger(7)
+        ledger.note(shares.own, 0, sent=shares.own, received=shares.own * 2, uploaded=bool(rank))
+        found = shares.ledger(ledger)
+        assert found.sent.tolist() == list(range(7))
+        assert found.received.tolist() == [2 * client for client in range(7)]
+        assert found.uploads.tolist() == [1, 0, 0, 1, 1, 0, 0]
+        assert found.last.tolist() == [0] * 7
+        ((clients, losses),) = shares.losses(own)
+        return clients.tolist(), losses.tolist()
+
+    assert of_two(work) == [([2, 6, 5, 1], [0.5, 1.5, 2.5, 3.5])] * 2
