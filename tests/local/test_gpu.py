@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -19,25 +16,9 @@ from fedrec.local.problem import LocalProblem
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
+from triton_here import DEVICE, needs_gpu, needs_triton
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 WIDTHS = [(10, 16, 8, 1), (32, 7, 3, 1)]
-
-
-def interpreter() -> bool:
-    """Whether any kernel runs here; some versions of Triton's interpreter and NumPy do not go together."""
-    if ON_GPU or find_spec("triton") is None:
-        return ON_GPU
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
-    try:
-        from triton_probe import add_one
-
-        values = torch.zeros(7)
-        add_one[(1,)](values, 7, 4)
-    except Exception:
-        return False
-    return bool((values == 1).all())
 
 
 def lists(sizes: tuple[int, ...], items: int, more: int = 0) -> TrainingView:
@@ -62,10 +43,6 @@ def there(samples: Samples) -> Samples:
 
 def normal(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-needs_triton = pytest.mark.skipif(not interpreter(), reason="needs a GPU, or Triton and an interpreter that works")
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
 def both(

@@ -4,6 +4,7 @@ import torch
 
 from fedrec.parts import order
 from fedrec.parts.order import ONE, Decay, add_histories
+from triton_here import DEVICE, needs_triton
 
 ITEMS = 30
 DECAYS = [
@@ -75,6 +76,22 @@ def test_compiled_and_reference_agree_to_the_last_bit_in_any_grouping(decay, mon
         assert torch.equal(whole[k], reference[k])
         assert torch.equal(whole[k], chunked[k])
         assert int(whole[k].abs().sum()) > ONE
+
+
+@needs_triton
+@pytest.mark.parametrize("decay", DECAYS, ids=str)
+def test_a_gpu_adds_the_same_whole_numbers(decay, monkeypatch):
+    from fedrec.parts import gpu_order
+
+    monkeypatch.setattr(gpu_order, "TILE", 16)
+    monkeypatch.setattr(order.dispatch, "compiled_on", lambda device: "gpu")
+    items = lists().to(DEVICE)
+    past, after = (torch.zeros(ITEMS, ITEMS, dtype=torch.int64, device=DEVICE) for _ in range(2))
+    add_histories(past, after, items, (items >= 0).sum(1), decay)
+    monkeypatch.undo()
+    for found, expected in zip((past, after), added(lists(), decay), strict=True):
+        assert torch.equal(found.cpu(), expected)
+    assert past.any()
 
 
 @pytest.mark.parametrize("decay", DECAYS[:4], ids=str)

@@ -100,11 +100,16 @@ def add_histories(past: Tensor, after: Tensor, items: Tensor, lengths: Tensor, d
     """Add A (upper triangle) and R of the histories ``items`` [c, W], padded behind ``lengths`` [c], to int64 [m, m] sums."""
     counts = lengths.cpu().numpy()
     tables, scale = decay.tables(int(counts.max(initial=0))), decay.scale(counts)
-    if dispatch.compiled_on(past.device) == "cpu":
+    kind = dispatch.compiled_on(past.device)
+    if kind == "gpu":
+        from fedrec.parts.gpu_order import add_all
+
+        there = tuple(torch.from_numpy(x).to(past.device) for x in (*tables[:3], scale))
+        return add_all(past, after, items, lengths, there, tables.alike)
+    if kind == "cpu":
         arrays = (items.numpy(), counts, *tables, scale, past.numpy(), after.numpy())
         rows = np.full(len(past), float((counts**2).sum()) / max(1, len(past)))
-        for_clients(lambda first, last: add_pairs(first, last, *arrays), rows, unit=3)
-        return
+        return for_clients(lambda first, last: add_pairs(first, last, *arrays), rows, unit=3)
     at_once = max(1, PAIRS // max(1, items.shape[1] ** 2))
     for block in torch.split(torch.arange(len(items), device=items.device), at_once):
         _add_block(past, after, items[block], lengths[block], tables, torch.from_numpy(scale).to(items.device)[block])
