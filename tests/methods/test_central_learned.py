@@ -15,6 +15,7 @@ from fedrec.methods.central.ncf import NCF
 from fedrec.methods.central.observed import Observed
 from fedrec.methods.fedmf import FedMF
 from fedrec.testing import MethodSuite
+from pretended_graphs import pretend
 
 CPU = torch.device("cpu")
 
@@ -206,3 +207,29 @@ def test_what_only_a_federation_has_is_refused(small, tmp_path):
 def test_divergence_is_one_sentence(small):
     with pytest.raises(FedrecError, match=r"diverged in epoch \d+.*lower lr"):
         trained(MF(loss="bpr", lr=1e18, init_std=1e3), small.training, rounds=8)
+
+
+LEARNED = [
+    LightGCN(layers=2, batch_size=50, lr=0.02),
+    MF(batch_size=100, reg=0.01),
+    MF(loss="bpr", biases=True, batch_size=30),
+    NCF(dim=4, tower=(8, 4), batch_size=200, reg=0.01),
+]
+
+
+@pytest.mark.parametrize("method", LEARNED, ids=lambda method: f"{method.name}-{method.config.batch_size}")
+def test_recorded_steps_are_the_steps(method, small, monkeypatch):
+    """What a GPU records is bound to the memory it was recorded with; a resumed run records anew."""
+    plain = method.trainer(small.training, Setup(0))
+    losses = [plain.round(number).loss for number in range(4)]
+    pretended = pretend(monkeypatch)
+    recorded = trained(method, small.training, rounds=2)
+    resumed = method.trainer(small.training, Setup(0))
+    resumed.round(7)
+    resumed.load_state({name: value.clone() for name, value in recorded.state().items()})
+    for number in (2, 3):
+        assert recorded.round(number).loss == resumed.round(number).loss == losses[number]
+    for name, value in plain.state().items():
+        assert torch.equal(recorded.state()[name], value)
+        assert torch.equal(resumed.state()[name], value)
+    assert pretended.replays > 10 * pretended.recordings

@@ -8,10 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, softplus
+from torch.optim.adam import adam
 
+from fedrec.compute import graphs
 from fedrec.federation.config import SampledConfig
 from fedrec.federation.payload import State
 from fedrec.federation.task import Task
+from fedrec.local.fit import BETA1, BETA2, EPS
 from fedrec.methods.central.base import CentralMethod
 from fedrec.methods.central.observed import Observed, Sampling, Triple
 
@@ -70,21 +73,37 @@ class LearnedMethod(CentralMethod):
     def epoch(self, state: State, data: Observed, task: Task, number: int) -> Tensor:
         """All positives once, in random order, with fresh negatives."""
         names = [name for name in state if name.partition(".")[0] not in MOMENTS]
-        params = {name: state[name].requires_grad_() for name in names}
-        adam = torch.optim.Adam(params.values(), lr=self.config.lr, fused=True)
-        for name, value in params.items():
-            adam.state[value] = {kind: state[f"{kind}.{name}"] for kind in MOMENTS}
+        # Batches of one size are one recorded step on a GPU, in this epoch and the next ones.
+        recorded = graphs.kept(data, self, held=list(state.values()))
+
+        def step(*batch: Tensor) -> tuple[Tensor]:
+            return (self._step(names, state, data, (batch[0], batch[1], batch[2])),)
+
         size = max(1, self.config.batch_size // self.group)
         total = torch.zeros((), device=task.device)  # summed on the device: no waiting for each batch
         for batch in data.batches(size, self.negatives, seed=task.seed, epoch=number, sampling=self.sampling):
-            loss = self.loss(params, data, batch)
-            adam.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-            total += loss.detach() * len(batch[0])
-        for value in params.values():
-            value.requires_grad_(False).grad = None
+            total += recorded(step, *batch)[0]
         return total / max(1, len(data.users))
+
+    def _step(self, names: list[str], state: State, data: Observed, batch: Triple) -> Tensor:
+        """Adam on one batch, in place; returns the sum of its losses."""
+        params = {name: state[name].detach().requires_grad_() for name in names}
+        loss = self.loss(params, data, batch)
+        found = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+        # Fused Adam reads gradients as they lie in memory.
+        gradients = {name: part.contiguous() for name, part in zip(names, found, strict=True) if part is not None}
+        with torch.no_grad():
+            adam(
+                params=[state[name] for name in gradients],
+                grads=list(gradients.values()),
+                exp_avgs=[state[f"exp_avg.{name}"] for name in gradients],
+                exp_avg_sqs=[state[f"exp_avg_sq.{name}"] for name in gradients],
+                max_exp_avg_sqs=[],
+                state_steps=[state[f"step.{name}"] for name in gradients],
+                fused=True, amsgrad=False, maximize=False,
+                lr=self.config.lr, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=0.0,
+            )  # fmt: skip
+        return loss.detach() * len(batch[0])
 
 
 def embeddings(task: Task, dim: int, std: float) -> State:

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding, embedding_bag
 from fedrec.federation.payload import State
 from fedrec.federation.search import Range, Space
 from fedrec.federation.task import Task
-from fedrec.methods.central.learning import CentralConfig, LearnedMethod, embeddings, look_up, pairwise, penalty
+from fedrec.methods.central.learning import CentralConfig, LearnedMethod, embeddings, pairwise
 from fedrec.methods.central.observed import Observed, Sampling, Triple
 
 
@@ -128,26 +128,29 @@ class LightGCN(LearnedMethod):
         """Random layer 0."""
         return embeddings(task, self.config.dim, self.config.init_std)
 
-    def smoothed(self, params: State, data: Observed) -> tuple[Tensor, Tensor]:
-        """Final user and item vectors."""
-        if not self.config.layers:
-            return params["user"], params["item"]
-        table = torch.cat([params["user"], params["item"]])
-        final = data.once("graph", Graph).smooth(table, self.config.layers)
-        return final[: data.n_users], final[data.n_users :]
+    def smoothed(self, table: Tensor, data: Observed) -> Tensor:
+        """Final vectors of users, then items."""
+        return data.once("graph", Graph).smooth(table, self.config.layers) if self.config.layers else table
 
     def loss(self, params: State, data: Observed, batch: Triple) -> Tensor:
         """BPR on the final vectors, penalty on layer 0."""
-        user, positive, negative = look_up(*self.smoothed(params, data), batch)
-        value = pairwise(user, positive, negative)
-        if not self.config.reg:
-            return value
-        return value + penalty(self.config.reg, *look_up(params["user"], params["item"], batch))
+        users, positives, negatives = batch
+        table = torch.cat([params["user"], params["item"]])
+        final = self.smoothed(table, data)
+        # One look-up of all there is to look up: its gradient, a sum over equal rows, is what costs.
+        nodes = torch.cat([users, positives + data.n_users, (negatives + data.n_users).flatten()])
+        both = torch.cat([final, table], dim=1) if self.config.reg else final
+        rows, *below = torch.split(embedding(nodes, both), table.shape[1], dim=1)
+        user, positive, negative = torch.split(rows, [len(users), len(users), negatives.numel()])
+        value = pairwise(user, positive, negative.view(*negatives.shape, -1))
+        for part in below:
+            value = value + self.config.reg / 2 / len(users) * part.square().sum()
+        return value
 
     def prepare(self, state: State, data: Observed) -> State:
         """Smooth once per evaluation."""
-        user, item = self.smoothed(state, data)
-        return {"user": user, "item": item}
+        final = self.smoothed(torch.cat([state["user"], state["item"]]), data)
+        return {"user": final[: data.n_users], "item": final[data.n_users :]}
 
     def rate(self, ready: State, data: Observed, clients: Tensor) -> Tensor:
         """Dot products of final vectors."""

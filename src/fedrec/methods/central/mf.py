@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from fedrec.federation.payload import State
 from fedrec.federation.task import Task
@@ -67,8 +68,8 @@ class MF(LearnedMethod):
         if self.config.biases:  # a bias is one more dimension, in which all users have a 1
             bias = params["bias"]
             user = torch.cat([user, torch.ones_like(user[:, :1])], dim=1)
-            positive = torch.cat([positive, bias[batch[1]]], dim=1)
-            negative = torch.cat([negative, bias[batch[2]]], dim=2)
+            positive = torch.cat([positive, embedding(batch[1], bias)], dim=1)
+            negative = torch.cat([negative, embedding(batch[2], bias)], dim=2)
         if self.config.loss == "bpr":
             value = pairwise(user, positive, negative)
         else:

@@ -84,7 +84,7 @@ class NCF(LearnedMethod):
         value = pointwise(logits[:, 0], logits[:, 1:])
         if self.config.reg:
             tables = ("product_user", "tower_user", "product_item", "tower_item")
-            rows = [params[name][users if name.endswith("user") else positives] for name in tables]
+            rows = [embedding(users if name.endswith("user") else positives, params[name]) for name in tables]
             value = value + self.config.reg / 2 / len(users) * sum(row.square().sum() for row in rows)
         return value
 
