@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,14 @@ LARGEST = 2**63 - 1
 
 WORDS = {int: "integer", float: "number", bool: "true, false", str: "text", types.NoneType: "none", Path: "path"}
 BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+
+
+def read_value(text: str) -> Any:
+    """A number, list, true/false or null where the text is one, else the text; what "none" means the setting knows."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false", "null") else text)
+    except (ValueError, RecursionError):
+        return text.lower() if text.lower() == "none" else text
 
 
 class Settings(BaseModel):

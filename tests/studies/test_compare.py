@@ -167,3 +167,25 @@ def test_result_tables_for_other_programs(done):
     assert result.to_arrow().num_rows == 9
     holm = {test.label: test.bootstrap_holm for test in result.tests}
     assert frame.loc[frame["row"] == "slow", "holm_p"].iloc[0] == holm["slow"]
+
+
+def test_finished_runs_alone_are_compared_on_their_own_data_and_protocol(demo, tmp_path):
+    """Also where choices of the protocol were changed; the reference may be named by its folder."""
+    split = fedrec.preset("honest:min_interactions=12").split(demo, 0)
+    for name in ("popularity", "random"):
+        fedrec.train(name, split, rounds=1, out=tmp_path / name, progress=False)
+    runs = [str(tmp_path / name) for name in ("popularity", "random")]
+    result = compare(runs, seeds=1, out=tmp_path, reference=runs[1], progress=False)
+    assert result.protocols == ["honest:min_interactions=12"]
+    assert result.data == ["demo"]
+    assert [(test.label, test.reference) for test in result.tests] == [("popularity", "random")]
+    assert result.tests[0].users == split.data.n_users
+
+
+def test_methods_run_under_a_protocol_with_choices(tmp_path):
+    choice = "honest:history_at_test=train+validation,min_interactions=40"
+    result = compare(["popularity", "slist"], seeds=1, out=tmp_path, **QUIET | {"protocol": choice, "device": "cpu"})
+    told = [read_result(tmp_path / result.name / row.cells[0].folder) for row in result.rows]
+    assert [found.history_at_test for found in told] == ["train", "train+validation"]  # the first cannot fold in
+    assert {found.protocol_options for found in told} == {fedrec.preset(choice)}
+    assert all(found.users < 500 for found in told)

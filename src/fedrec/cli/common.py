@@ -18,6 +18,7 @@ from fedrec.federation.result import finite
 from fedrec.protocol import Protocol, preset
 from fedrec.running.options import RunOptions
 from fedrec.screen import screen
+from fedrec.settings import read_value
 
 err = screen(stderr=True)
 out = screen()
@@ -89,7 +90,7 @@ ProtocolOption = Annotated[
     typer.Option(
         "--protocol",
         metavar="NAME",
-        help="honest, paper, pfedrec or hetefedrec.",
+        help="honest, paper, pfedrec or hetefedrec; with choices: honest:candidates=0.",
         rich_help_panel=DATA,
         autocompletion=completing.protocols,
     ),
@@ -173,16 +174,8 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
             raise ConfigError(f"{option} takes key=value, not '{pair}'.")
         if (name := key.strip()) in settings:
             raise ConfigError(f"{option} gives {name} twice; leave one out.")
-        settings[name] = parse_value(text.strip())
+        settings[name] = read_value(text.strip())
     return settings
-
-
-def parse_value(text: str) -> Any:
-    """A number, list, true/false or null where the text is one, else the text; what "none" means the setting knows."""
-    try:
-        return json.loads(text.lower() if text.lower() in ("true", "false", "null") else text)
-    except (ValueError, RecursionError):
-        return text.lower() if text.lower() == "none" else text
 
 
 def read_protocol(name: str, options: dict[str, Any]) -> Protocol:

@@ -8,12 +8,11 @@ import typer
 
 from fedrec.cli import completing
 from fedrec.cli.common import (
-    DEFAULT_PROTOCOL,
+    DATA,
     DataDirOption,
     DeviceOption,
     FormatOption,
     JsonOption,
-    ProtocolOption,
     parse_settings,
 )
 from fedrec.cli.reproduce import JobsOption, OutOption, QuietOption, ThreadsOption, show
@@ -37,9 +36,20 @@ def compare_command(
     ],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Data set or file; repeat it. Default: ml-100k.", autocompletion=completing.data_sets),
+        typer.Option(
+            help="Data set or file; repeat it. Default: ml-100k, or that of the runs where all are folders.",
+            autocompletion=completing.data_sets,
+        ),
     ] = None,
-    protocol: ProtocolOption = DEFAULT_PROTOCOL,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="As for train. Default: honest, or that of the runs where all are folders.",
+            rich_help_panel=DATA,
+            autocompletion=completing.protocols,
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs per method, with seeds 0, 1, ...", min=1)] = 3,
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of each method's own.", min=0)] = None,
     settings: Annotated[
@@ -70,7 +80,7 @@ def compare_command(
     """Compare methods on the same splits: one table, and paired tests over users against a reference."""
     result = compare(
         methods,
-        data=data or ["ml-100k"],
+        data=data,
         protocol=protocol,
         seeds=seeds,
         rounds=rounds,

@@ -87,7 +87,9 @@ def train_command(
     protocol: Annotated[
         str | None,
         _data(
-            metavar="NAME", help="honest (default), paper, pfedrec or hetefedrec.", autocompletion=completing.protocols
+            metavar="NAME",
+            help="honest (default), paper, pfedrec or hetefedrec; with choices: honest:candidates=0.",
+            autocompletion=completing.protocols,
         ),
     ] = None,
     protocol_set: Annotated[

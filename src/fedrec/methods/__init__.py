@@ -96,6 +96,7 @@ def create(
     ``merge`` says how clients merge the item table they download with their own, for any method that downloads one.
     """
     options = dict(settings or {}) | options
+    protocol = protocol.partition(":")[0]  # settings are tuned for a preset, whatever of it is changed
     if "merge" in options:
         merge = str(options.pop("merge"))
     kind = find(name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from fedrec.errors import ConfigError, unknown
 from fedrec.protocol.protocol import Protocol
+from fedrec.settings import read_value
 
 HONEST = Protocol()
 
@@ -59,9 +63,26 @@ SUMMARIES = {
 
 
 def preset(name: str | Protocol) -> Protocol:
-    """The preset of that name."""
+    """The preset of that name, with other choices where they are named: ``honest:history_at_test=train+validation,candidates=0``."""
     if isinstance(name, Protocol):
         return name
-    if name not in PRESETS:
-        raise ConfigError(unknown("protocol", name, PRESETS))
-    return PRESETS[name]
+    base, sign, choices = name.partition(":")
+    if base not in PRESETS:
+        raise ConfigError(unknown("protocol", base, PRESETS))
+    pairs = [pair.partition("=") for pair in re.split(r",(?=\s*\w+\s*=)", choices)] if sign else []
+    if not all(key.strip() and equals for key, equals, _ in pairs):
+        raise ConfigError(
+            f"'{name}' is no protocol; choices follow its name as in honest:candidates=0,min_interactions=5."
+        )
+    options = {key.strip(): read_value(text.strip()) for key, _, text in pairs}
+    return PRESETS[base].with_options(**options) if options else PRESETS[base]
+
+
+def spelled(protocol: Protocol) -> str:
+    """The name, with choices, that ``preset`` reads as this protocol."""
+    base = protocol.name.rstrip("*")
+    usual = preset(base).model_dump(mode="json")
+    changed = {key: value for key, value in protocol.model_dump(mode="json").items() if value != usual[key]}
+    changed.pop("name", None)
+    words = [f"{key}={x if isinstance(x, str) else json.dumps(x)}" for key, x in changed.items()]
+    return ":".join([base, *filter(None, [",".join(words)])])

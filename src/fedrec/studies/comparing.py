@@ -16,6 +16,7 @@ from fedrec.federation.result import Result
 from fedrec.methods import create, find
 from fedrec.methods.own_file import is_own_file
 from fedrec.protocol import Protocol, preset
+from fedrec.protocol.presets import spelled
 from fedrec.running.saved import is_finished, read_result
 from fedrec.studies.cell import Cell, Planned
 from fedrec.studies.collect import collect, ranking_of
@@ -32,8 +33,8 @@ Values = NDArray[np.float64]
 def compare(
     methods: Sequence[str | Row],
     *,
-    data: str | Sequence[str] = "ml-100k",
-    protocol: str = "honest",
+    data: str | Sequence[str] | None = None,
+    protocol: str | None = None,
     seeds: int = 3,
     rounds: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -50,12 +51,17 @@ def compare(
     """Run methods with the same seeds, and test each against ``reference``: by default the best on validation.
 
     A method is a name, ``label=name`` (to have one twice), a ``Row``, or the folder of a finished run. ``settings`` are
-    by label. ``metric`` is what is tested, such as ``full ndcg@10``; by default the one the protocol selects by.
+    by label. ``metric`` is what is tested, such as ``full ndcg@10``; by default the one the protocol selects by. ``data`` and
+    ``protocol`` are ml-100k and honest unless given, or those of the runs where there are only runs.
     """
-    chosen = preset(protocol)
-    names = (data,) if isinstance(data, str) else tuple(data)
     rows = [_row(method, settings or {}) for method in methods]
     folders = {row.label: Path(row.method) for row in rows if _is_run(row.method)}
+    if rows and len(folders) == len(rows):
+        first = read_result(next(iter(folders.values())))
+        data, protocol = data or first.source.get("path", first.data), protocol or spelled(first.protocol_options)
+    protocol, data = protocol or "honest", data or "ml-100k"
+    chosen, names = preset(protocol), (data,) if isinstance(data, str) else tuple(data)
+    reference = Path(reference).name if reference is not None and reference in methods else reference
     labels = [row.label for row in rows]
     for label in settings or {}:
         if label not in labels or label in folders:
@@ -66,11 +72,11 @@ def compare(
         raise ConfigError("a comparison needs two methods or more; add another one.")
     tested = metric or selecting_metric(chosen)
     _check_metric(tested, chosen)
-    from_folders = [_of_folder(label, folder, names, chosen, seeds) for label, folder in folders.items()]
+    from_folders = [_of_folder(label, folder, names, protocol, seeds) for label, folder in folders.items()]
     methods_only = [row for row in rows if row.label not in folders]
     for row in methods_only:  # a mistake in one is better known before the others have run
         create(row.method, row.settings, protocol=protocol, data=names[0], merge=row.merge)
-    study = _study(rows, names, chosen, seeds, evaluate_every, tested)
+    study = _study(rows, names, chosen, protocol, seeds, evaluate_every, tested)
     wanted = wanted_part(study, names, (), None, rounds)
     grid, failures, whole = run_grid(
         study.model_copy(update={"rows": tuple(methods_only)}), wanted, Where(device, jobs, threads, data_dir), Path(out),
@@ -118,7 +124,13 @@ def _is_run(name: str) -> bool:
 
 
 def _study(
-    rows: Sequence[Row], data: tuple[str, ...], protocol: Protocol, seeds: int, evaluate_every: int, tested: str
+    rows: Sequence[Row],
+    data: tuple[str, ...],
+    protocol: Protocol,
+    called: str,
+    seeds: int,
+    evaluate_every: int,
+    tested: str,
 ) -> Study:
     usual = ["hr@10", "ndcg@10", "full ndcg@10"] if protocol.candidates else ["recall@20", "ndcg@20"]
     if not protocol.candidates:
@@ -132,17 +144,17 @@ def _study(
             "name": name,
             "title": f"{', '.join(row.label for row in rows)} on {', '.join(data)}",
             "note": f"Tests: paired over users on test {tested}, on the mean of each user's values over the seeds.",
-            "data": data, "protocols": (protocol.name,), "columns": columns, "rows": tuple(rows), "seeds": seeds,
+            "data": data, "protocols": (called,), "columns": columns, "rows": tuple(rows), "seeds": seeds,
             "evaluate_every": evaluate_every,
         },
     )  # fmt: skip
 
 
-def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: Protocol, seeds: int) -> GridRow:
+def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: str, seeds: int) -> GridRow:
     """The row of a run that was made before."""
     result = read_result(folder)
     place = next((name for name in data if name == result.data or _same_file(result, name)), None)
-    if place is None or result.protocol_options != protocol:
+    if place is None or result.protocol_options != preset(protocol):
         raise ConfigError(
             f"{folder} is a run on {result.data} under '{result.protocol}', which is not what is compared; "
             "name its data set and protocol, or leave it out."
@@ -152,9 +164,9 @@ def _of_folder(label: str, folder: Path, data: Sequence[str], protocol: Protocol
             f"{folder} is a run on the split of seed {result.split_seed}, and seeds 0 to {seeds - 1} are compared; compare "
             f"{result.split_seed + 1} seeds, or leave it out."
         )
-    cell = Cell(method=result.method, data=place, protocol=protocol.name, seed=result.split_seed, rounds=result.rounds)
+    cell = Cell(method=result.method, data=place, protocol=protocol, seed=result.split_seed, rounds=result.rounds)
     known = Planned(cell, label, folder, result.rounds, result.config_hash, result.split_hash)
-    return GridRow(Row(label=label, method=result.method), label, place, protocol.name, {}, [({}, [known])])
+    return GridRow(Row(label=label, method=result.method), label, place, protocol, {}, [({}, [known])])
 
 
 def _same_file(result: Result, name: str) -> bool:

@@ -110,7 +110,7 @@ def tune(
     interactions, source = load_any(data, data_dir)
     split = sealed(preset(protocol).split(interactions, seed))
     count = made.rounds if rounds is None or made.rounds == 1 else rounds
-    folder = Path(out) / f"tune-{made.name}-{split.data.name}-{protocol}-{seed}"
+    folder = Path(out) / f"tune-{made.name}-{split.data.name}-{protocol.replace(':', '-')}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     console = Screen(stderr=True, quiet=not progress)
     base = made.describe_config()
