@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fedrec.compute import graphs
-from fedrec.compute.graphs import Recorded, kept
+from fedrec.compute.graphs import Recorded, kept, roomy
 from pretended_graphs import Pretended
 
 
@@ -41,6 +41,24 @@ def test_each_shape_and_type_has_a_recording_of_its_own():
             assert recorded(add, *inputs)[0].tolist() == [2.0] * len(inputs[0])
             assert recorded(add, *inputs)[0].dtype == inputs[0].dtype
     assert pretended.recordings == 3
+
+
+def test_ragged_inputs_are_padded_with_zeros_to_a_few_lengths():
+    pretended = Pretended()
+    recorded = Recorded(recorder=pretended)
+    lengths = [20, 5, 17, 19, 3, 23, 6, 18, 2]
+    for length in lengths:
+        rows, weight = torch.ones(length, length + 1), torch.full((length, 3), 2.0)
+        sums = recorded(lambda rows, weight: (rows.sum() + 0 * weight.sum(), weight), rows, weight, ragged=[2, 1])
+        assert float(sums[0]) == length * (length + 1), "what a longer input left behind must be gone"
+        assert sums[1].shape == (roomy(length), 3)
+    assert pretended.recordings == 2
+
+
+def test_roomy_lengths_are_few_and_not_much_longer():
+    lengths = {roomy(length) for length in range(1, 4097)}
+    assert len(lengths) < 40
+    assert all(length <= roomy(length) <= max(length + 7, 1.25 * length) for length in range(4097))
 
 
 def test_only_so_many_shapes_are_recorded(monkeypatch):

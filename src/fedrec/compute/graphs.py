@@ -76,32 +76,55 @@ class Recorded:
         self._made: dict[Hashable, tuple[list[Tensor], Replay]] = {}
         self._lock = Lock()  # inputs, replay and outputs of two threads must not mix
 
-    def __call__(self, function: Function, *inputs: Tensor) -> Sequence[Tensor]:
-        """What ``function`` (the same at every call) returns for these inputs, as tensors of their own."""
+    def __call__(self, function: Function, *inputs: Tensor, ragged: Sequence[int] = ()) -> Sequence[Tensor]:
+        """What ``function`` (the same at every call) returns for these inputs, as tensors of their own.
+
+        ``ragged`` says of each input how many of its first dimensions differ from call to call. Where something is
+        recorded these are padded with zeros to one of a few lengths, and outputs are as long as that makes them.
+        """
         if self.problem or not (self.recorder or _wanted(inputs)):
             return function(*inputs)
         with self._lock:
-            return self._call(function, inputs)
+            return self._call(function, inputs, ragged or [0] * len(inputs))
 
-    def _call(self, function: Function, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _call(self, function: Function, inputs: Sequence[Tensor], ragged: Sequence[int]) -> Sequence[Tensor]:
         recorder = self.recorder = self.recorder or GraphRecorder(inputs[0].device)
-        shapes = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        lengths = [_padded(tensor, dimensions) for tensor, dimensions in zip(inputs, ragged, strict=True)]
+        shapes = tuple((tensor.dtype, *length) for tensor, length in zip(inputs, lengths, strict=True))
         if shapes not in self._made:
+            static = [tensor.new_zeros(length) for tensor, length in zip(inputs, lengths, strict=True)]
+            _fill(static, inputs)
             calls = self._calls[shapes] = self._calls.get(shapes, 0) + 1
-            if calls <= PLAIN_CALLS or len(self._made) >= MOST or not self._record(recorder, shapes, function, inputs):
-                return recorder.plainly(function, inputs) if isinstance(recorder, GraphRecorder) else function(*inputs)
+            if calls <= PLAIN_CALLS or len(self._made) >= MOST or not self._record(recorder, shapes, function, static):
+                return recorder.plainly(function, static) if isinstance(recorder, GraphRecorder) else function(*static)
         static, replay = self._made[shapes]
-        for mine, given in zip(static, inputs, strict=True):
-            mine.copy_(given)
+        _fill(static, inputs)
         return tuple(output.clone() for output in replay())
 
-    def _record(self, recorder: Recorder, shapes: Hashable, function: Function, inputs: Sequence[Tensor]) -> bool:
-        static = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
+    def _record(self, recorder: Recorder, shapes: Hashable, function: Function, static: list[Tensor]) -> bool:
         try:
             self._made[shapes] = static, recorder(function, static)
         except RuntimeError as error:  # what cannot be recorded is still right when it is called
             self.problem = str(error.__context__ or error)  # ending a failed recording fails, too
         return not self.problem
+
+
+def _padded(tensor: Tensor, ragged: int) -> list[int]:
+    return [*map(roomy, tensor.shape[:ragged]), *tensor.shape[ragged:]]
+
+
+def roomy(length: int) -> int:
+    """The next of a few lengths, four per doubling, that has room for ``length``."""
+    step = max(8, 1 << max(0, length.bit_length() - 3))
+    return -(-length // step) * step
+
+
+def _fill(static: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    for mine, given in zip(static, inputs, strict=True):
+        if mine.shape == given.shape:
+            mine.copy_(given)
+        else:
+            mine.zero_()[tuple(map(slice, given.shape))].copy_(given)
 
 
 def _wanted(inputs: Sequence[Tensor]) -> bool:

@@ -53,6 +53,14 @@ def _mix(x: Tensor) -> Tensor:
     return x.bitwise_xor_(_shifted(x, 31))
 
 
+def _mixed(x: int) -> int:
+    """``_mix`` of one number: on a GPU, each operation on a tensor costs a launch."""
+    for by, factor in ((30, _FIRST), (27, _SECOND), (31, 1)):
+        x &= 0xFFFFFFFFFFFFFFFF
+        x = (x ^ (x >> by)) * factor
+    return x
+
+
 def child(keys: Tensor, value: Tensor | int) -> Tensor:
     """Keys of the sub-stream ``value`` of every key."""
     return _mix((keys ^ (_signed(value) if isinstance(value, int) else value)) + _STEP)
@@ -60,10 +68,10 @@ def child(keys: Tensor, value: Tensor | int) -> Tensor:
 
 def keys(seed: int, purpose: Purpose, round: int, clients: Tensor) -> Tensor:
     """Key of the stream of every client for one purpose in one round: int64, the shape of ``clients``."""
-    key = torch.zeros((), dtype=torch.int64, device=clients.device)
+    key = 0
     for value in (seed, int(purpose), round):
-        key = child(key, value)
-    return child(key, clients.to(torch.int64))
+        key = _mixed((key ^ value) + _STEP)
+    return _mix((clients.to(torch.int64) ^ _signed(key)) + _STEP)
 
 
 def bits(keys: Tensor, index: Tensor) -> Tensor:

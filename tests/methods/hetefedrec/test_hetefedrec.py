@@ -16,6 +16,7 @@ from fedrec.methods.hetefedrec import ROWS, HeteFedRec, decorrelation, models
 from fedrec.parts.merger import ADAPTER, OWN
 from fedrec.running.training import train
 from fedrec.testing import MethodSuite
+from pretended_graphs import pretend
 
 MODES = [settings["mode"] for settings in ROWS.values() if "mode" in settings]
 RATES = {"lr": 1.0, "lr_theta": 0.01, "lr_user": 10.0}
@@ -411,3 +412,23 @@ def test_privacy_stage_on_uploads(tiny: fedrec.Split, mode: str) -> None:
     dense = tiny.data.n_items * 32 * 4
     assert (report.bytes_up >= dense) == (mode != "standalone")
     assert bool(torch.isfinite(simulation.scores(torch.arange(30))).all())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"base": "lightgcn", "layers": 2}, {"base": "mf"}, {"mode": "standalone"}, {"merge": "elastic"}],
+    ids=str,
+)
+def test_padding_for_recorded_gradients_adds_nothing(settings, small, monkeypatch):
+    """On a GPU cohorts are padded to a few shapes, whose gradients are recorded."""
+    runs = []
+    for recording in (False, True):
+        pretended = pretend(monkeypatch) if recording else None
+        trainer = HeteFedRec(clients_per_round=25, **settings).trainer(small.training, Setup(0))
+        losses = [trainer.round(number).loss for number in range(4)]
+        runs.append((losses, trainer.scores(torch.arange(small.data.n_users))))
+    assert runs[0][0] == pytest.approx(runs[1][0], rel=1e-5)
+    assert torch.allclose(runs[0][1], runs[1][1], atol=1e-4)
+    assert pretended is not None
+    assert pretended.recordings > 1
+    assert pretended.replays > pretended.recordings

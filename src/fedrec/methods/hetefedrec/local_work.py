@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from fedrec.compute import graphs
 from fedrec.federation.store import ClientState
+from fedrec.federation.task import Task
 from fedrec.local.fit import BETA1, BETA2, EPS, Batch, Params, Schedule, Step, fit
 from fedrec.methods.hetefedrec import decorrelation, distillation
 from fedrec.methods.hetefedrec.config import HeteFedRecConfig
@@ -18,24 +20,34 @@ from fedrec.methods.hetefedrec.roles import Roles
 from fedrec.sampling.samples import Samples
 
 
-def row_bce(samples: Samples) -> Callable[[Tensor], Tensor]:
+def row_bce(slots: Tensor, labels: Tensor, counts: Tensor, n_rows: int) -> Callable[[Tensor], Tensor]:
     """Each client's mean binary cross-entropy from logits of its rows [c, R]; equal samples share a row."""
-    slots = samples.slots.long()
-    one = samples.valid / samples.counts.clamp(min=1)[:, None]
-    zeros = torch.zeros(samples.rows.shape, device=slots.device)
-    positive = zeros.scatter_add(1, slots, one * samples.labels)
-    negative = zeros.scatter_add(1, slots, one * (1 - samples.labels))
+    slots = slots.long()
+    valid = torch.arange(slots.shape[1], device=slots.device) < counts[:, None]
+    one = valid / counts.clamp(min=1)[:, None]
+    zeros = torch.zeros(len(slots), n_rows, device=slots.device)
+    positive = zeros.scatter_add(1, slots, one * labels)
+    negative = zeros.scatter_add(1, slots, one * (1 - labels))
     return lambda logits: (positive * softplus(-logits) + negative * softplus(logits)).sum(1)
 
 
 def full_gradient(
-    model: NestedModel, params: Params, names: Sequence[str], size: int, samples: Samples
+    model: NestedModel, params: Params, names: Sequence[str], size: int, samples: Samples, recorded: graphs.Recorded
 ) -> tuple[Params, Tensor]:
     """Gradients by the named parameters of each client's loss on all its samples, and the losses [c]."""
-    leaves = params | {name: params[name].detach().clone().requires_grad_() for name in names}
-    loss = model.loss(leaves, size, None, row_bce(samples))
-    found = torch.autograd.grad(loss.sum(), [leaves[name] for name in names])
-    return dict(zip(names, found, strict=True)), loss.detach()
+
+    def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+        given, (slots, labels, counts) = dict(zip(params, tensors, strict=False)), tensors[len(params) :]
+        leaves = given | {name: given[name].detach().clone().requires_grad_() for name in names}
+        loss = model.loss(leaves, size, None, row_bce(slots, labels, counts, given["block"].shape[1]))
+        return *torch.autograd.grad(loss.sum(), [leaves[name] for name in names]), loss.detach()
+
+    # Clients and rows that are only there to fill up have no samples, so that they add nothing.
+    ragged = [2 if name in ("block", "positive") else 1 for name in params] + [2, 2, 1]
+    inputs = *params.values(), samples.slots, samples.labels, samples.counts
+    *found, loss = recorded(gradients, *inputs, ragged=ragged)
+    own = {name: part[tuple(map(slice, params[name].shape))] for name, part in zip(names, found, strict=True)}
+    return own, loss[: len(samples.counts)]
 
 
 def adam(gradient: Tensor, first: Tensor, second: Tensor, steps: Tensor, beta2: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,12 +81,20 @@ class LocalWork:
         self.config, self.roles, self.model = config, roles, model
 
     def run(
-        self, clients: ClientState, params: Params, names: Sequence[str], samples: Samples, size: int, round: int
+        self,
+        task: Task,
+        clients: ClientState,
+        params: Params,
+        names: Sequence[str],
+        samples: Samples,
+        size: int,
+        round: int,
     ) -> tuple[Params, Tensor]:
         """Changes of the ``names`` but the user vector, and each client's loss."""
         if self.config.local == "epochs":
             return self._epochs(clients, params, names, samples, size, round)
-        gradients, loss = full_gradient(self.model, params, names, size, samples)
+        recorded = graphs.kept(task, self.model, size, *names)
+        gradients, loss = full_gradient(self.model, params, names, size, samples, recorded)
         self._user_step(clients, gradients.pop("user"))
         # The change is minus the gradient; who adds it up chooses the step.
         return {name: -gradient for name, gradient in gradients.items()}, loss

@@ -187,7 +187,7 @@ class HeteFedRec(SumMethod):
             table = self.own.merged(private, tensor(payload, "items"), size, touched, samples)
             params["block"] = table if whole else take_rows(table, samples)
         names = ["user"] if frozen else ["user", "block", *thetas]
-        changes, loss = self.local_work.run(private, params, names, samples, size, round)
+        changes, loss = self.local_work.run(task, private, params, names, samples, size, round)
         if frozen:
             return {}, loss
         if self.roles.alone:
