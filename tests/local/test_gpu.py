@@ -64,32 +64,54 @@ def assert_near(results: list[list[Tensor]]) -> None:
         torch.testing.assert_close(fast, slow, atol=2e-5, rtol=2e-5)
 
 
-@needs_triton
-def test_orders_are_the_streams_orders() -> None:
-    from fedrec.sampling.gpu_streams import shuffled
-
-    samples = cohort((70, 30, 1, 0))  # more samples than a program places
-    out = shuffled(there(samples), 1, 3).cpu()
-    for e in (0, 1):
-        order = streams.epoch_orders(
-            samples.seed, samples.round, samples.clients, 1 + e, samples.counts, samples.slots.shape[1]
+def assert_orders(out: Tensor, samples: Samples, first: int, last: int) -> None:
+    for e, found in zip(range(first, last), out.cpu(), strict=True):
+        order = streams.sorted_orders(
+            samples.seed, samples.round, samples.clients, e, samples.counts, samples.slots.shape[1]
         )
         expected = 2 * samples.slots.gather(1, order) + samples.labels.gather(1, order).int()
         for c, n in enumerate(samples.counts.tolist()):
-            assert torch.equal(out[e, c, :n], expected[c, :n])
+            assert torch.equal(found[c, :n], expected[c, :n])
+
+
+@needs_triton
+@pytest.mark.parametrize("held", [1, 1 << 26])  # one epoch at a time, or both
+def test_orders_are_the_streams_orders(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.sampling import gpu_streams
+
+    monkeypatch.setattr(gpu_streams, "HELD", held)
+    monkeypatch.setattr(gpu_streams, "BLOCK", 128)
+    samples = cohort((70, 30, 1, 0))  # more samples than a program looks at
+    assert_orders(gpu_streams.shuffled(there(samples), 1, 3), samples, 1, 3)
 
 
 @needs_triton
 def test_equal_keys_keep_their_order() -> None:
-    from fedrec.sampling import gpu_streams
+    from fedrec.sampling.gpu_streams import shuffled
 
-    n = 300
-    keys = torch.randint(-3, 3, (1, 1, n), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
-    out = torch.zeros_like(keys).to(DEVICE)
-    counts, slots, labels = torch.tensor([n]), torch.arange(n, dtype=torch.int32)[None], torch.zeros(1, n)
-    arrays = (x.to(DEVICE) for x in (keys, counts, slots, labels))
-    gpu_streams.place_samples[1, 1, 3](*arrays, out, 1, n, MINE=128, OTHERS=32)
-    assert torch.equal(out.cpu()[0, 0] // 2, torch.sort(keys[0, 0], stable=True).indices.int())
+    n, seed = 2000, 4
+    keys = streams.child(streams.keys(seed, streams.Purpose.SHUFFLE, 0, torch.zeros(1)), 0)
+    drawn = streams.bits(keys, torch.arange(n)) >> 32
+    assert len(drawn.unique()) < n, "no keys are equal: try another seed"
+    one = torch.tensor([n]), torch.zeros(1, n, dtype=torch.int32), torch.zeros(1, n)
+    slots = torch.arange(n, dtype=torch.int32)[None]
+    samples = Samples(torch.zeros(1, dtype=torch.int64), one[1], one[2], slots, one[0], one[1], one[0], one[0], seed, 0)
+    assert_orders(shuffled(there(samples), 0, 1), samples, 0, 1)
+
+
+@needs_triton
+def test_orders_that_are_kept_serve_the_next_call() -> None:
+    from fedrec.sampling.gpu_streams import shuffled
+
+    samples = cohort((9, 4))
+    moved = there(samples)
+    kept = shuffled(moved, 0, 3, keep=True)
+    taken = shuffled(moved, 1, 3)
+    assert taken.data_ptr() == kept[1:].data_ptr()
+    assert_orders(taken, samples, 1, 3)
+    assert shuffled(moved, 0, 3).data_ptr() != kept.data_ptr(), "kept for one call"
+    shuffled(moved, 0, 1, keep=True)
+    assert_orders(shuffled(moved, 0, 2), samples, 0, 2)
 
 
 @needs_triton

@@ -272,7 +272,8 @@ def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, st
                 pulls.zero_()
             adapt_clients[c,](
                 theta, *theta_moments, user, *user_moments, local, *row_moments, pulls, server,
-                shuffled(samples, first, last), samples.counts, samples.row_counts, state, losses,
+                shuffled(samples, first, last, keep=not joint and last - first == schedule.epochs),  # training has the same
+                samples.counts, samples.row_counts, state, losses,
                 c, samples.slots.shape[1], r, first, last, schedule.batch_size, *rates, float(schedule.early_stop_tol),
                 **shape, SAMPLES=max(16, TILE // shape["COLUMNS"]), ROWS=max(16, 1024 // shape["COLUMNS"]),
                 JOINT=joint, EXACT=PRECISION, num_warps=4, num_stages=1,
