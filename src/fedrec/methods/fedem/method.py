@@ -41,6 +41,7 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.methods.fedem import similarity as alike
+from fedrec.parts.centred import Products, centred_mix, on_tensor_cores
 from fedrec.parts.merger import ADAPTER, Merger
 from fedrec.parts.served import ServedSettings, uploaders
 from fedrec.parts.tables import mix
@@ -107,6 +108,8 @@ class FedEMConfig(ServedSettings, LearnedConfig):
     """Approximate distances of whole tables from so many random projections (512 is good); none: exactly."""
     neighbours: int | None = Field(None, ge=1)
     """Approximate personal means: so many weights that deviate most from the mean weights count (64 is good); none: all."""
+    products: Products = "tf32"
+    """Distances and means of whole tables on a GPU: on its tensor cores, relative to the mean table, or in float32."""
     weights: alike.Weights = "scaled"
     """Projection of (p + alpha s) / (1 + alpha) (Eq. 13), or of p + alpha s as in the released code."""
 
@@ -316,10 +319,15 @@ class SimilarFedEM(FedEM, EachMethod):
         who = torch.cat([upload.clients.cpu() for upload in uploads])
         slot[who] = torch.arange(len(who))
         sketch = None if c.sketch is None else (c.sketch, task.seed)
-        near = alike.similarities(tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign, sketch=sketch)
+        near = alike.similarities(
+            tables, c.similarity, c.distance, snap=c.sim_snap, sign=c.pca_sign, sketch=sketch, products=c.products
+        )
         if c.agg == "similarity":
             weights = near / near.sum(1, keepdim=True)
         else:
             weights = alike.simplex_weights(near, share, c.alpha, c.weights)
-        personal = mix(weights, tables) if c.neighbours is None else alike.mix_near(weights, tables, c.neighbours)
+        if c.neighbours is not None:
+            personal = alike.mix_near(weights, tables, c.neighbours)
+        else:
+            personal = (centred_mix if on_tensor_cores(c.products, tables) else mix)(weights, tables)
         return self._next(task, server, round, slot, personal)

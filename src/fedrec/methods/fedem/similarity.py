@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedrec.parts.centred import Products, centred_products, on_tensor_cores
 from fedrec.parts.tables import inner_products
 
 Kind = Literal["table", "pca1", "cosine"]
@@ -67,21 +68,24 @@ def similarities(
     snap: float | None,
     sign: Sign = "fixed",
     sketch: tuple[int, int] | None = None,
+    products: Products = "float32",
 ) -> Tensor:
     """Similarity [n, n] of clients whose tables [c, m, d] come cohort by cohort; values above ``snap`` become 1.
 
-    With ``sketch``, a size and a seed, distances of tables are those of random projections.
+    With ``sketch``, a size and a seed, distances of tables are those of random projections. ``products`` is about distances
+    of whole tables on a GPU.
     """
     if kind == "table":
         blocks = [t.flatten(1) for t in tables] if sketch is None else sketched(tables, *sketch)
     else:
         blocks = [principal_scores(t, sign) for t in tables]
-    products = inner_products(blocks)
-    norms = products.diagonal().clone()
+    rough = kind == "table" and sketch is None and on_tensor_cores(products, blocks)
+    inner = centred_products(blocks) if rough else inner_products(blocks)
+    norms = inner.diagonal().clone()
     if kind == "cosine":
         length = norms.clamp(min=1e-30).sqrt()
-        return (products / length[:, None] / length).clamp(min=0).fill_diagonal_(1)
-    apart = (norms[:, None] + norms - 2 * products).clamp(min=0)
+        return (inner / length[:, None] / length).clamp(min=0).fill_diagonal_(1)
+    apart = (norms[:, None] + norms - 2 * inner).clamp(min=0)
     similarity = 1 / (1 + (apart if distance == "squared" else apart.sqrt()))
     similarity.fill_diagonal_(1)
     return similarity if snap is None else torch.where(similarity > snap, 1, similarity)
