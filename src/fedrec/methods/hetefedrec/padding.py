@@ -6,7 +6,7 @@ A change of N columns is a change of the widest table with zeros on the right, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,21 +34,24 @@ def add_sized(total: Total, size: int, upload: Upload, name: str) -> None:
 class PaddedSum:
     """The sums of a round, size by size; ``combined`` is what a table of one size should move by."""
 
-    def __init__(self, total: Total, name: str, sizes: Sequence[int], n_items: int, device: torch.device) -> None:
+    def __init__(
+        self, total: Mapping[str, Tensor], name: str, sizes: Sequence[int], n_items: int, device: torch.device
+    ) -> None:
         """``sizes`` are the columns of each table, ascending."""
 
-        def known(what: str, columns: int) -> Tensor:
-            return total[what] if what in total else torch.zeros(n_items, columns, device=device)
+        def known(what: str, *shape: int) -> Tensor:
+            return total[what] if what in total else torch.zeros(shape, device=device)
 
         self.sizes = sizes
-        self.total = [known(f"{name}{index}", size) for index, size in enumerate(sizes)]
-        self.touched = [known(f"touched{index}", 1) for index in range(len(sizes))]
-        self.clients = [int(total[f"clients{p}"]) if f"clients{p}" in total else 0 for p in range(len(sizes))]
+        self.total = [known(f"{name}{index}", n_items, size) for index, size in enumerate(sizes)]
+        self.touched = [known(f"touched{index}", n_items, 1) for index in range(len(sizes))]
+        # Whole numbers, but tensors: what is recorded on a GPU must not hold those of one round.
+        self.clients = [known(f"clients{index}").to(device, torch.float32).trunc() for index in range(len(sizes))]
 
     def add_constant(self, size: int, change: Tensor) -> None:
         """Add a change that every client of this size would have sent."""
         self.total[size] = self.total[size] + self.clients[size] * change
-        self.touched[size] = torch.full_like(self.touched[size], self.clients[size])
+        self.touched[size] = self.clients[size].expand_as(self.touched[size])
 
     def combined(self, size: int, rule: Rule, padded: bool = True) -> Tensor:
         """The sum [m, N] over all clients (or those of this size), or its mean over contributors.
@@ -56,9 +59,7 @@ class PaddedSum:
         Contributors to a column are the round's clients that have it; with ``touched`` those that also touched the row.
         """
         if not padded:
-            weight = (
-                self.touched[size] if rule == "touched" else torch.full_like(self.touched[size], self.clients[size])
-            )
+            weight = self.touched[size] if rule == "touched" else self.clients[size]
             return self.total[size] if rule == "sum" else self.total[size] / weight.clamp(min=1)
         total = torch.zeros_like(self.total[size])
         weight = torch.zeros_like(total)
