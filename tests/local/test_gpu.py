@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedrec.compute import dispatch
 from fedrec.data.training import Ragged, TrainingView
+from fedrec.federation.store import ClientStore
 from fedrec.local import twins
 from fedrec.local.adapters import MergingAdapter
 from fedrec.local.factorisation import MatrixFactorisation
-from fedrec.local.fit import Schedule, Step
+from fedrec.local.fit import Schedule, Step, put_rows, take_rows
 from fedrec.local.problem import LocalProblem
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
@@ -136,6 +138,54 @@ def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, neg
         wanted = getattr(expected, name)
         assert value.dtype == wanted.dtype
         assert torch.equal(value.cpu(), wanted), name
+
+
+@needs_triton
+@pytest.mark.parametrize("dim", [1, 5, 16])
+@pytest.mark.parametrize("tile", [16, 4096])  # numbers that a program copies: a few rows, or all
+def test_rows_are_taken_and_put_back(dim: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.compute import gpu_rows, rows
+
+    monkeypatch.setattr(gpu_rows, "TILE", tile)
+    samples, tables = cohort((9, 3, 0)), normal(5, 90, dim)
+    owners, moved, copied = torch.tensor([4, 0, 3]), there(samples), tables.clone().to(DEVICE)
+    taken = gpu_rows.take(copied, moved.rows, owners.to(DEVICE))
+    assert torch.equal(taken.cpu(), rows.take(tables, samples.rows, owners))
+    shared = gpu_rows.take(copied[2], moved.rows, owners.to(DEVICE))
+    assert torch.equal(shared.cpu(), tables[2][samples.rows.long()])
+    gpu_rows.put(copied, moved.rows, owners.to(DEVICE), moved.row_counts, taken + 1)
+    rows.put(tables, samples.rows, owners, samples.row_counts, taken.cpu() + 1)
+    assert torch.equal(copied.cpu(), tables)
+
+
+@needs_triton
+def test_training_and_the_store_copy_rows_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.compute import gpu_rows, rows
+
+    samples, shared = there(cohort((9, 3, 0))), normal(90, 4).to(DEVICE)
+    tables, block = normal(3, 90, 4).to(DEVICE), normal(*samples.rows.shape, 4).to(DEVICE)
+    inputs = (tables, shared, shared.expand(3, -1, -1), tables[:, :, :3])
+
+    def results() -> list[Tensor]:
+        store = ClientStore(torch.tensor([2, 0, 1]))
+        store.fill(torch.arange(3), {"items": tables})
+        state, after = store.at(torch.tensor([0, 1, 2])), tables.clone()
+        taken = [take_rows(table, samples) for table in inputs]
+        put_rows(after, samples, block)
+        state.put("items", samples, 2 * block)
+        return [*taken, state.take("items", samples), after, state["items"]]
+
+    monkeypatch.setattr(dispatch, "compiled_for", lambda *tables: None)
+    expected, called = results(), []
+    monkeypatch.setattr(dispatch, "compiled_for", lambda *tables: "gpu")
+    for name in ("take", "put"):
+        real = getattr(gpu_rows, name)
+        monkeypatch.setattr(
+            gpu_rows, name, lambda *args, _name=name, _real=real: (called.append(_name), _real(*args))[1]
+        )
+    assert all(map(torch.equal, results(), expected))
+    assert called == ["take", "take", "take", "put", "put", "take"]  # a cut table is none
+    assert not rows.by_kernel(tables.clone().requires_grad_())
 
 
 @needs_triton

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedrec.compute import rows as row_copies
 from fedrec.errors import FedrecError
 from fedrec.federation.payload import State
 from fedrec.sampling.samples import Samples
@@ -124,17 +125,10 @@ class ClientState:
 
     def take(self, name: str, samples: Samples) -> Tensor:
         """The touched rows of a personal item table, [c, R, d]; padding repeats row 0."""
-        flat, index = self._flat(name, samples)
-        return flat.index_select(0, index.flatten()).view(*index.shape, -1)
+        stored = self._tensors[name]
+        return row_copies.take(stored, samples.rows, self._rows.to(stored.device))
 
     def put(self, name: str, samples: Samples, block: Tensor) -> None:
         """Write back the touched rows of a personal item table."""
-        flat, index = self._flat(name, samples)
-        valid = samples.valid_rows
-        flat.index_copy_(0, index[valid], block[valid])
-
-    def _flat(self, name: str, samples: Samples) -> tuple[Tensor, Tensor]:
         stored = self._tensors[name]
-        n_items = stored.shape[1]
-        index = self._rows.to(stored.device)[:, None] * n_items + samples.rows.long()
-        return stored.view(-1, stored.shape[2]), index
+        row_copies.put(stored, samples.rows, self._rows.to(stored.device), samples.row_counts, block)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
+from fedrec.compute import rows as row_copies
+from fedrec.compute.rows import by_kernel
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
@@ -217,10 +219,16 @@ def take_rows(table: Tensor, samples: Samples) -> Tensor:
     """The rows the clients touch, [c, R, d], from a shared [m, d] or a personal [c, m, d] table."""
     if table.dim() == 3 and table.stride(0) == 0:  # one table behind all clients: looking rows up needs no copies of it
         table = table[0]
+    if by_kernel(table):
+        owners = torch.arange(len(samples.rows), device=table.device)
+        return row_copies.take(table, samples.rows, owners)
     return embedding(samples.rows, table) if table.dim() == 2 else lookup(table, samples.rows)
 
 
 def put_rows(table: Tensor, samples: Samples, block: Tensor) -> None:
     """Write ``block`` [c, R, d] into the personal ``table`` [c, m, d], in place and without the padding."""
+    if by_kernel(table, block):
+        owners = torch.arange(len(table), device=table.device)
+        return row_copies.put(table, samples.rows, owners, samples.row_counts, block)
     client, row = samples.valid_rows.nonzero(as_tuple=True)
     table[client, samples.rows[client, row].long()] = block[client, row]
