@@ -20,10 +20,13 @@ from fedrec.local.factorisation import MatrixFactorisation
 from fedrec.local.fit import Params, Schedule, Step
 from fedrec.local.linear import AdditiveTables, LinearUnit
 from fedrec.local.low_rank import LowRank
+from fedrec.local.merged import MergedSamples
+from fedrec.local.pair_network import PairNetwork
 from fedrec.local.problem import LocalProblem
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
-from local.test_gpu import DEVICE, interpreter, there
+from local.test_gpu import there
+from triton_here import DEVICE, interpreter
 
 ITEMS, DIM, RANK, BATCH = 30, 5, 3, 16
 SIZES = (12, 9, 0, 9, 6, 3, 1, 0)  # positives: with 4 negatives 60 samples to none, in batches of 16
@@ -74,6 +77,12 @@ RATES = {"unit": 0.3, "personal": 4.0, "block": 4.0, "shrunk": 4.0}
 FACTORS = {"user": (DIM,), "base": ("R", DIM), "low": ("R", RANK)}
 DECAYING = [Step(tuple(RATES), RATES, "sgd", weight_decay=0.01, lr_decay=0.9)]
 ON_ADAPTER, ON_ROWS = Step(("adapter",), 0.03), Step(("user", "local"), 0.05)
+NETWORKS = {"network": PairNetwork((6, 4, 3, 2), 2, 0.3), "tower": PairNetwork((10, 4))}
+TABLES_TO_MERGE = {name: MERGING[name] for name in ("adapter", "local", "server")}
+UNIT_STEPS = [Step(("unit",), 0.3, "sgd"), Step(("local",), 4.0, "sgd")]
+RENAMED = {"unit": 0.3, "personal": 4.0, "local": 4.0, "shrunk": 4.0}
+DECAYING_LOCAL = [Step(tuple(RENAMED), RENAMED, "sgd", weight_decay=0.01, lr_decay=0.9)]
+ADDED = {name: TABLES[name] for name in ("unit", "personal", "shrunk")}
 CASES = {
     "mf-adam": Case(MatrixFactorisation(), MF, [Step(("user", "block"), 0.05)]),
     "mf-sgd": Case(MatrixFactorisation(), MF, [Step(("user", "block"), 2.0, "sgd")], stop=0.15),
@@ -86,6 +95,18 @@ CASES = {
     "additive-l2": Case(AdditiveTables(0.2, 0.0, 0.3), TABLES | {"unit": (DIM,)}, DECAYING, stop=0.3),
     "additive-both": Case(AdditiveTables(0.2, 0.2, 0.1), TABLES, DECAYING, stop=0.3),
 }
+MERGED: list[tuple[str, LocalProblem, dict[str, tuple[Any, ...]], list[Step], tuple[float, float]]] = [
+    ("unit", LinearUnit(), {"unit": (DIM + 1,)}, UNIT_STEPS, (0.02, 0.1)),
+    ("additive", AdditiveTables(0.2, 0.3, 0.1), ADDED, DECAYING_LOCAL, (0.02, 0.1)),
+]
+for name, network in NETWORKS.items():
+    shapes = {"user": (DIM,), "network": (sum(network.pieces),)}
+    CASES[name] = Case(network, {**shapes, "block": ("R", DIM)}, [Step(("user", "network", "block"), 0.02)], stop=0.05)
+    MERGED.append((name, network, shapes, [Step(("user", "network", "local"), 0.02)], (0.003, 0.05)))
+for name, inner, shapes, steps, stops in MERGED:  # the adapter alone, and everything through it
+    looked = MergedSamples(ADAPTER, inner, tuple({"personal"} & set(shapes)))
+    for taken, stop in zip(([ON_ADAPTER], [ON_ADAPTER, *steps]), stops, strict=True):
+        CASES[f"merged-{name}-{len(taken)}"] = Case(looked, TABLES_TO_MERGE | shapes, taken, stop, atol=5e-4)
 for optimizer, lr in (("sgd", 0.5), ("adam", 0.05)):
     for per_row in (True, False):
         problem = LowRank(normal(RANK, DIM), per_row, l2=0.01)
@@ -187,6 +208,16 @@ def test_every_twin_is_tested_and_there() -> None:
         (AdditiveTables(0, 0, 0), TABLES, [Step(tuple(RATES), RATES)]),
         (AdditiveTables(0, 0, 0), TABLES, [Step(tuple(RATES), RATES | {"block": 1.0}, "sgd")]),
         (LowRank(normal(RANK, DIM), True, 0.0), FACTORS, [Step(("user", "low", "base"), 0.1)]),
+        (PairNetwork((), DIM), UNIT, [Step(("user", "network", "block"), 0.1)]),
+        (PairNetwork((10, 4)), UNIT, [Step(("user", "network", "block"), 0.1, "sgd")]),
+        (MergedSamples(ADAPTER, PairNetwork((), DIM)), MERGING, [ON_ADAPTER]),
+        (MergedSamples(ADAPTER, MatrixFactorisation()), MERGING, [ON_ADAPTER]),
+        (MergedSamples(ADAPTER, AdditiveTables(0, 0, 0)), MERGING, [ON_ADAPTER]),
+        (MergedSamples(ADAPTER, LinearUnit(), ("personal",)), MERGING, [ON_ADAPTER]),
+        (MergedSamples(ADAPTER, LinearUnit()), MERGING | POOL, [ON_ADAPTER]),
+        (MergedSamples(ADAPTER, LinearUnit()), MERGING, UNIT_STEPS),
+        (MergedSamples(ADAPTER, LinearUnit()), MERGING | UNIT, [ON_ADAPTER, *reversed(UNIT_STEPS)]),
+        (MergedSamples(ADAPTER, LinearUnit()), MERGING, [replace(ON_ADAPTER, loss=LinearUnit().loss)]),
     ],
 )
 def test_what_a_twin_does_not_compute_it_does_not_get(problem: LocalProblem, shapes: Any, steps: list[Step]) -> None:

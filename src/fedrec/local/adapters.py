@@ -94,8 +94,12 @@ class MergingAdapter(LocalProblem):
 
     def train(self, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
         """As every problem, once the widths are known to fit the rows."""
-        check_widths(self.widths, params["local"].shape[2])
+        self.check(params)
         return super().train(params, samples, schedule, steps)
+
+    def check(self, params: Params) -> None:
+        """Refuse rows that the widths do not fit."""
+        check_widths(self.widths, params["local"].shape[2])
 
     def suits(self, kind: dispatch.Kind, params: Params, steps: Sequence[Step]) -> bool:
         """Twins take Adam's step on the adapter alone, or that and one on user and local rows."""

@@ -17,19 +17,18 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fedrec.local.mlp import FlatMLP, uniform, xavier
+from fedrec.local.mlp import uniform, xavier
+from fedrec.local.pair_network import PairNetwork
 from fedrec.method import (
     AveragedTableMethod,
-    Batch,
     ClientState,
     LearnedConfig,
-    Params,
+    LocalProblem,
     Payload,
     Rule,
     State,
     Task,
     Width,
-    lookup,
     tensor,
 )
 from fedrec.parts.aggregation import NetworkRule
@@ -105,27 +104,23 @@ class FedNCF(AveragedTableMethod):
         return int(self.config.dim) * (2 if self.config.variant == "neumf" else 1)
 
     @property
-    def columns(self) -> list[int]:
-        """How many columns of tables and user vectors belong to the product, and how many to the perceptron."""
-        d = self.config.dim
-        return [0 if self.config.variant == "mlp" else d, 0 if self.config.variant == "gmf" else d]
-
-    @property
-    def tower(self) -> FlatMLP | None:
-        """The perceptron up to its last hidden units."""
-        return None if self.config.variant == "gmf" else FlatMLP(self.config.widths)
+    def matching(self) -> PairNetwork:
+        """The network on user vectors and rows."""
+        c = self.config
+        product = 0 if c.variant == "mlp" else c.dim
+        return PairNetwork(() if c.variant == "gmf" else c.widths, product, c.network_decay)
 
     @property
     def pieces(self) -> list[int]:
         """Lengths in the flat network: perceptron, then the output layer for the product, for the perceptron, its bias."""
-        hidden = 0 if self.tower is None else self.tower.widths[-1]
-        return [self.tower.size if self.tower else 0, self.columns[0], hidden, 1]
+        return self.matching.pieces
 
     def server_state(self, task: Task) -> State:
         """Random item table, Xavier weights and zero biases."""
         rng = task.generator()
         items = task.normal(task.n_items, self.table_dim, std=self.config.init_std, generator=rng)
-        layers = [] if self.tower is None else [self.tower.draw(xavier, rng)]
+        tower = self.matching.tower
+        layers = [] if tower is None else [tower.draw(xavier, rng)]
         n = sum(self.pieces[1:3])
         network = torch.cat([*layers, uniform(n, xavier(n, 1), rng), torch.zeros(1)])
         return {"items": items, "network": network.to(task.device)}
@@ -135,25 +130,13 @@ class FedNCF(AveragedTableMethod):
         std = self.config.user_init_std or self.config.init_std
         return {"user": task.client_normal(clients, self.table_dim, std=std, common=self.config.common_init)}
 
+    def problem(self, round: int) -> LocalProblem:
+        """Mean binary cross-entropy, and the decay of the network."""
+        return self.matching
+
     def pair_scores(self, user: Tensor, network: Tensor, rows: Tensor) -> Tensor:
         """Logits [c, b] of ``rows`` [c, b, table_dim], differentiable."""
-        layers, of_product, of_units, bias = torch.split(network, self.pieces, dim=1)
-        user_product, user_tower = torch.split(user, self.columns, dim=1)
-        rows_product, rows_tower = torch.split(rows, self.columns, dim=2)
-        total: Tensor = bias
-        if self.columns[0]:  # h . (p (.) q) = (h (.) p) . q
-            total = total + (rows_product @ (of_product * user_product)[:, :, None]).squeeze(2)
-        if self.tower is not None:
-            units = self.tower.paired(layers, user_tower, rows_tower).relu()
-            total = total + (units @ of_units[:, :, None]).squeeze(2)
-        return total
-
-    def loss(self, params: Params, batch: Batch) -> Tensor:
-        """Mean binary cross-entropy, and the decay of the network."""
-        network = params["network"]
-        value = batch.bce(self.pair_scores(params["user"], network, lookup(params["block"], batch.slots)))
-        decay = self.config.network_decay
-        return value + decay / 2 * network.square().sum(1) if decay else value
+        return self.matching.logits(user, network, rows)
 
     def scores(self, task: Task, private: ClientState, payload: Payload) -> Tensor:
         """Logits of all items."""

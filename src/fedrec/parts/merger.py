@@ -21,7 +21,8 @@ from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
 from fedrec.local.adapters import MergingAdapter, adapter_widths
 from fedrec.local.factorisation import MatrixFactorisation
-from fedrec.local.fit import Batch, Loss, Params, Schedule, Step, lookup
+from fedrec.local.fit import Batch, Loss, Params, Schedule, Step
+from fedrec.local.merged import MergedSamples
 from fedrec.local.problem import LocalProblem
 from fedrec.parts.merging import Mode, Pool, adapter_weights, merge, pool_rows
 from fedrec.sampling import streams
@@ -172,24 +173,6 @@ class _OnLocal:
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         return self.problem.loss(params | {"block": params["local"]}, batch)
-
-
-@dataclass(frozen=True)
-class MergedSamples(LocalProblem):
-    """A method's own loss on merged rows, merged sample by sample: they take the place of its ``block``."""
-
-    adapter: MergingAdapter
-    problem: LocalProblem
-    row_names: Sequence[str] = ()
-    """Parameters with a row for each touched one, as the block has."""
-
-    def loss(self, params: Params, batch: Batch) -> Tensor:
-        """Each client's mean loss."""
-        local, server = lookup(params["local"], batch.slots), lookup(params["server"], batch.slots)
-        rows = self.adapter.merged_rows(params, local, server)
-        own = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)  # each sample has a row of its own
-        rowwise = {name: lookup(params[name], batch.slots) for name in self.row_names}
-        return self.problem.loss(params | rowwise | {"block": rows}, replace(batch, slots=own))
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def correlate(slopes: Any, x: Any, out: Any, n: int) -> None:
 
 
 @compiled
-def forward(theta: Any, widths: Any, units: Any, n: int) -> None:
-    """Fill the rows of ``units`` behind the inputs; the last row becomes rho."""
+def layers(theta: Any, widths: Any, units: Any, n: int) -> None:
+    """Fill the rows of ``units`` behind the inputs: hidden units, and the output as it is."""
     row, at, last = 0, 0, len(widths) - 2
     for layer in range(last + 1):
         n_in, n_out = widths[layer], widths[layer + 1]
@@ -97,14 +97,20 @@ def forward(theta: Any, widths: Any, units: Any, n: int) -> None:
         below, row = units[row : row + n_in], row + n_in
         affine(weight, theta[at : at + n_out], below, units[row : row + n_out], n)
         at += n_out
-        for j in range(row, row + n_out):
-            unit = units[j]
-            if layer < last:
+        if layer < last:
+            for j in range(row, row + n_out):
+                unit = units[j]
                 for s in range(n):
                     unit[s] *= np.float32(unit[s] > ZERO)  # a product vectorises, max() does not
-            else:
-                for s in range(n):
-                    unit[s] = ONE / (ONE + np.exp(-unit[s]))
+
+
+@compiled
+def forward(theta: Any, widths: Any, units: Any, n: int) -> None:
+    """Fill the rows of ``units`` behind the inputs; the last row becomes rho."""
+    layers(theta, widths, units, n)
+    unit = units[np.sum(widths) - 1]
+    for s in range(n):
+        unit[s] = ONE / (ONE + np.exp(-unit[s]))
 
 
 @compiled
