@@ -55,6 +55,12 @@ OTHERS: dict[str, Case] = {
     "hetefedrec-elastic": Case("hetefedrec", {"merge": "elastic"}, protocol="hetefedrec"),
     "fedgram": Case("fedgram"),
     "ease": Case("ease"),
+    "pfedrec-elastic": Case("pfedrec", {"dim": 16, "merge": "elastic"}),
+    "fedncf-elastic": Case("fedncf", {"dim": 16, "epochs": 2, "merge": "elastic"}),
+    "lightgcn": Case("lightgcn", {"dim": 64, "layers": 3}),
+    "sasrec": Case("sasrec", {"dim": 128, "block": 256}),
+    "fedsasrec": Case("fedsasrec", {"dim": 128, "block": 256}),
+    "fedslist": Case("fedslist"),
 }
 """The other methods at their own settings; timed when asked for."""
 LARGE: dict[str, Case] = {
