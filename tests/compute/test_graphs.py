@@ -94,7 +94,8 @@ def test_nothing_is_recorded_on_a_cpu():
     recorded = Recorded()
     for _ in range(5):
         recorded(add, torch.ones(1), torch.ones(1))
-    assert recorded.recorder is None
+    assert not recorded._made
+    assert not recorded._calls
 
 
 class Owner:

@@ -14,12 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
+from fedrec.compute import graphs
 from fedrec.compute import rows as row_copies
 from fedrec.compute.rows import by_kernel
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's customary constants
+
+WORTH_RECORDING = 4
+"""Epochs from which on a batch's step is recorded on a GPU; fewer do not make up for the recording."""
 
 Params = dict[str, Tensor]
 Optimizer = Literal["adam", "sgd"]
@@ -118,7 +122,7 @@ def fit(
     running = sizes > 0
     fresh = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
     taken = fresh.clone() if memory is None else memory.taken  # batches per client
-    updates = [_Update(step, params, memory) for step in steps]
+    updates = [_Update(step, params, memory, schedule.epochs) for step in steps]
     samples_each = counts.clamp(min=1)
     last, total = fresh.clone(), fresh.clone()
     for epoch in range(schedule.epochs):
@@ -146,8 +150,10 @@ def fit(
 class _Update:
     """One ``Step`` and the state of its optimiser."""
 
-    def __init__(self, step: Step, params: Params, memory: Memory | None) -> None:
+    def __init__(self, step: Step, params: Params, memory: Memory | None, epochs: int) -> None:
         self.step = step
+        # Batches of one shape come once per epoch, from clients whose parameters stay where they are.
+        self.recorded = graphs.Recorded(plain_calls=1) if epochs >= WORTH_RECORDING else None
         self.rates = step.rates
         if step.optimizer == "adam":
             self.first = memory.first if memory else {name: torch.zeros_like(params[name]) for name in step.names}
@@ -155,33 +161,52 @@ class _Update:
             self.scratch = {name: torch.empty_like(params[name]) for name in step.names}
 
     def __call__(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:
+        if self.recorded is None or not isinstance(who, slice):
+            return self._step(params, loss, batch, who, taken)
+
+        def step(*tensors: Tensor) -> tuple[Tensor]:
+            *parts, taken = tensors
+            return (self._step(params, loss, Batch(*parts), who, taken),)
+
+        inputs = batch.clients, batch.items, batch.slots, batch.labels, batch.mask
+        return self.recorded(step, *inputs, taken)[0]
+
+    def _step(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:
         local = {name: value[who].detach() for name, value in params.items()}
         for name in self.rates:
             local[name].requires_grad_()
         value = (self.step.loss or loss)(local, batch)
         gradients = torch.autograd.grad(value.sum(), [local[name] for name in self.rates])
         with torch.no_grad():
+            scales = self._scales(taken, value.dtype)
             for name, gradient in zip(self.rates, gradients, strict=True):
-                self._move(name, local[name].detach(), gradient, who, taken)
+                self._move(name, local[name].detach(), gradient, who, scales)
                 if not isinstance(who, slice):
                     params[name][who] = local[name]
         return value.detach()
 
-    def _move(self, name: str, param: Tensor, gradient: Tensor, who: Tensor | slice, taken: Tensor) -> None:
+    def _scales(self, taken: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """What corrects the second moment, and the learning rate where 1 is asked for, of each client."""
+        base = self.step.lr_decay ** (taken - 1) if self.step.lr_decay != 1 else torch.ones_like(taken)
+        if self.step.optimizer == "sgd":
+            return base, base
+        return (1 - BETA2**taken).rsqrt().to(dtype), base / (1 - BETA1**taken)
+
+    def _move(
+        self, name: str, param: Tensor, gradient: Tensor, who: Tensor | slice, scales: tuple[Tensor, Tensor]
+    ) -> None:
         if self.step.weight_decay:
             gradient = gradient.add(param, alpha=self.step.weight_decay)
-        taken = taken.view(-1, *[1] * (param.dim() - 1))
-        rate = self.rates[name] * self.step.lr_decay ** (taken - 1)
+        scale, rate = (each.view(-1, *[1] * (param.dim() - 1)) for each in scales)
+        rate = (rate * self.rates[name]).to(param.dtype)
         if self.step.optimizer == "sgd":
-            param.sub_(gradient * rate.to(param.dtype))
+            param.sub_(gradient * rate)
             return
         first, second = self.first[name][who], self.second[name][who]
         first.lerp_(gradient, 1 - BETA1)
         second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         if not isinstance(who, slice):
             self.first[name][who], self.second[name][who] = first, second
-        scale = (1 / (1 - BETA2**taken).sqrt()).to(param.dtype)
-        rate = (rate / (1 - BETA1**taken)).to(param.dtype)
         move = torch.sqrt(second, out=self.scratch[name][: len(param)]).mul_(scale).add_(EPS)
         param.sub_(torch.div(first, move, out=move).mul_(rate))
 
