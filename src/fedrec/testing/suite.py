@@ -23,10 +23,10 @@ import torch
 import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import Evaluator
-from fedrec.federation.arrows import Arrows, Gathering
+from fedrec.federation.arrows import Arrows
 from fedrec.federation.central_privacy import CentralPrivacy, CentralStage
 from fedrec.federation.method import EachMethod, SumMethod
-from fedrec.federation.payload import Part, State, Table, Upload
+from fedrec.federation.payload import Upload
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.simulation import Simulation
@@ -36,6 +36,7 @@ from fedrec.parts.merged_method import MergedMethod, merged
 from fedrec.parts.table_method import TableMethod
 from fedrec.running.saved import read_result, restore
 from fedrec.running.training import train
+from fedrec.testing.probes import Kept, emptied, frozen
 
 CHANCE = 0.1
 """HR@10 of random scores among 100 items."""
@@ -238,7 +239,7 @@ class MethodSuite:
 
     def test_arrows_keep_nothing_on_the_method(self, tiny: fedrec.Split, monkeypatch: pytest.MonkeyPatch) -> None:
         method = self.make()
-        before = _frozen(vars(method))
+        before = frozen(vars(method))
 
         def refuse(self: object, name: str, value: object) -> None:
             raise AssertionError(f"an arrow wrote self.{name}")
@@ -252,7 +253,7 @@ class MethodSuite:
         for view in trainer.views:
             trainer.scores(torch.arange(3), view)
         trainer.client_groups()
-        assert _frozen(vars(method)) == before
+        assert frozen(vars(method)) == before
 
     def test_partial_participation(self, tiny: fedrec.Split) -> None:
         if "participation" not in type(self.make().config).model_fields:
@@ -287,14 +288,14 @@ class MethodSuite:
             pytest.skip("no noise on its sums, or bounds of its own")
         clip, everybody = 0.01, torch.arange(tiny.data.n_users)
         stage = CentralStage(CentralPrivacy(noise=0.0, clip=clip), 0)
-        simulation, kept = Simulation(method, tiny.training, Setup(privacy=stage)), _Kept()
+        simulation, kept = Simulation(method, tiny.training, Setup(privacy=stage)), Kept()
         for number in range(2):  # who merges may send nothing at first
             simulation.clients.train(everybody, number, simulation.half, kept, RoundReport())
         assert kept.uploads
         for upload in kept.uploads:
             one = torch.ones(len(upload.clients), device=upload.weights.device)
             one[0] = 0
-            parts = {name: _emptied(part, one) for name, part in upload.parts.items()}
+            parts = {name: emptied(part, one) for name, part in upload.parts.items()}
             whole, without = Total(), Total()
             method.contribute(simulation.task, upload, whole)
             method.contribute(simulation.task, replace(upload, parts=parts), without)
@@ -364,41 +365,3 @@ class MethodSuite:
             return
         assert untrained <= self.floor - ROOM, f"untrained it has {untrained:.3f}: raise the floor, or rounds and rates"
         assert trained >= self.floor
-
-
-def _frozen(value: Any) -> Any:
-    """Everything an object holds, as something that can be compared later."""
-    if isinstance(value, torch.Tensor):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {key: _frozen(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_frozen(inner) for inner in value]
-    return _frozen(vars(value)) if hasattr(value, "__dict__") and not callable(value) else repr(value)
-
-
-class _Kept(Gathering):
-    """Keeps a round's uploads."""
-
-    def __init__(self) -> None:
-        self.uploads: list[Upload] = []
-
-    def add(self, upload: Upload) -> None:
-        if upload.parts:
-            self.uploads.append(upload)
-
-    def step(self, server: State, round: int) -> State:
-        return server
-
-
-def _emptied(part: Part, keep: torch.Tensor) -> Part:
-    """The part as it were if clients that are not kept had changed nothing."""
-    if isinstance(part, Table):
-        assert part.known is not None
-        return replace(part, value=part.known + _emptied_values(part.value - part.known, keep))
-    assert isinstance(part, torch.Tensor)
-    return _emptied_values(part, keep)
-
-
-def _emptied_values(change: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    return change * keep.view(-1, *[1] * (change.dim() - 1))
