@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedrec.compute import graphs
-from fedrec.compute.graphs import Recorded
 from fedrec.data.training import Ragged, TrainingView
 from fedrec.local.factorisation import MatrixFactorisation
 from fedrec.local.fit import Batch, Optimizer, Params, Schedule, Step, fit, lookup, put_rows, take_rows
 from fedrec.sampling import streams
 from fedrec.sampling.negatives import Sampler
 from fedrec.sampling.samples import Samples
-from pretended_graphs import Pretended
 
 ITEMS, DIM, BATCH = 30, 5, 16
 SIZES = [12, 9, 9, 6, 3, 1, 0]  # positives per client: 60 samples to none, in batches of 16
@@ -320,36 +316,3 @@ def test_cuda_trains_the_same():
     assert close(losses[0], losses[1].cpu())
     assert close(here[0], moved[0].cpu(), 1e-4)
     assert close(here[1], moved[1].cpu(), 1e-4)
-
-
-@pytest.mark.parametrize("tol", [0.0, 0.05])
-def test_recorded_steps_are_the_steps(tol, monkeypatch):
-    """On a GPU a batch's step is recorded in the second epoch, with the parameters and moments where they are."""
-
-    class Always(Recorded):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(recorder=pretended, **options)
-
-    def run() -> tuple[Tensor, Tensor, Tensor]:
-        samples = make_samples()
-        user, table = start(len(SIZES))
-        block = take_rows(table, samples)
-        steps = [Step(("user",), 0.05, lr_decay=0.9), Step(("block",), 0.05, weight_decay=0.01)]
-        losses = fit({"user": user, "block": block}, mf_loss, samples, Schedule(6, BATCH, tol), steps)
-        return user, block, losses
-
-    plain, pretended = run(), Pretended()
-    monkeypatch.setattr(graphs, "Recorded", Always)
-    for found, expected in zip(run(), plain, strict=True):
-        assert torch.equal(found, expected)
-    assert pretended.recordings >= 2 * 4, "two steps, four batches of the largest client"
-    assert pretended.replays > pretended.recordings
-
-
-def test_few_epochs_are_not_recorded(monkeypatch):
-    monkeypatch.setattr(graphs, "Recorded", lambda **options: pytest.fail("nothing to gain"))
-    samples = make_samples()
-    user, table = start(len(SIZES))
-    fit(
-        {"user": user, "block": take_rows(table, samples)}, mf_loss, samples, Schedule(3, BATCH), [Step(("user",), 0.1)]
-    )

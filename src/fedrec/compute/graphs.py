@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
-from threading import RLock
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,30 +25,32 @@ Recorder = Callable[[Function, Sequence[Tensor]], Replay]
 
 PLAIN_CALLS = 2
 """Calls with inputs of the same shapes that run plainly first: libraries set themselves up, and a rare shape is not worth it."""
-MOST = 256
-"""Shapes that are recorded at most; each keeps its inputs and what it returns in memory."""
-_lock = RLock()
-"""All recordings of a device share memory, so inputs, replay and outputs of one call must not mix with another thread's."""
+MOST = 48
+"""Shapes that are recorded at most; each keeps its inputs and what it computes in memory."""
 
 
 class GraphRecorder:
     """Records CUDA graphs that share one pool of memory; only what a replay returns lives beyond it."""
 
     def __init__(self, device: torch.device) -> None:
-        """A stream of its own, because the default one cannot be recorded; a first graph keeps the pool alive."""
+        """A stream of its own, because the default one cannot be recorded."""
         self.device, self.stream = device, torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.device(device), torch.cuda.stream(self.stream), torch.enable_grad():
-            some = torch.ones(2, 4, 4, device=device, requires_grad=True)
-            for product in (some @ some, some[0] @ some[0]):  # the library of products sets itself up for the stream
-                torch.autograd.grad(product.sum(), some)
-        self.first = self(lambda: (torch.zeros(1, device=device),), [])
+
+    def plainly(self, function: Function, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Call the function as it will be recorded: on the same stream, so that libraries set themselves up for it."""
+        now = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(now)
+        with torch.cuda.stream(self.stream):
+            outputs = function(*inputs)
+        now.wait_stream(self.stream)
+        return outputs
 
     def __call__(self, function: Function, inputs: Sequence[Tensor]) -> Replay:
         """Record one call; nothing is computed yet."""
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
-        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):  # left whatever happens inside
+        with torch.cuda.stream(self.stream):  # left whatever happens inside
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 outputs = function(*inputs)
@@ -63,21 +64,17 @@ class GraphRecorder:
         return replay
 
 
-_recorder = cache(GraphRecorder)
-
-
 class Recorded:
     """One function, called with new inputs again and again; recordings differ by the shapes of the inputs."""
 
-    def __init__(
-        self, held: Sequence[Tensor] = (), recorder: Recorder | None = None, plain_calls: int = PLAIN_CALLS
-    ) -> None:
+    def __init__(self, held: Sequence[Tensor] = (), recorder: Recorder | None = None) -> None:
         """``held`` are tensors the function changes in place, which must outlive its recordings; ``recorder`` is for tests."""
-        self.held, self.recorder, self.plain_calls = held, recorder, plain_calls
+        self.held, self.recorder = held, recorder
         self.problem = ""
         """Why nothing is recorded any more: what came of the recording that failed."""
         self._calls: dict[Hashable, int] = {}
         self._made: dict[Hashable, tuple[list[Tensor], Replay]] = {}
+        self._lock = Lock()  # inputs, replay and outputs of two threads must not mix
 
     def __call__(self, function: Function, *inputs: Tensor, ragged: Sequence[int] = ()) -> Sequence[Tensor]:
         """What ``function`` (the same at every call) returns for these inputs, as tensors of their own.
@@ -87,25 +84,25 @@ class Recorded:
         """
         if self.problem or not (self.recorder or _wanted(inputs)):
             return function(*inputs)
-        with _lock:
+        with self._lock:
             return self._call(function, inputs, ragged or [0] * len(inputs))
 
     def _call(self, function: Function, inputs: Sequence[Tensor], ragged: Sequence[int]) -> Sequence[Tensor]:
+        recorder = self.recorder = self.recorder or GraphRecorder(inputs[0].device)
         lengths = [_padded(tensor, dimensions) for tensor, dimensions in zip(inputs, ragged, strict=True)]
         shapes = tuple((tensor.dtype, *length) for tensor, length in zip(inputs, lengths, strict=True))
         if shapes not in self._made:
-            calls = self._calls[shapes] = self._calls.get(shapes, 0) + 1
             static = [tensor.new_zeros(length) for tensor, length in zip(inputs, lengths, strict=True)]
             _fill(static, inputs)
-            if calls <= self.plain_calls or len(self._made) >= MOST or not self._record(shapes, function, static):
-                return function(*static)
+            calls = self._calls[shapes] = self._calls.get(shapes, 0) + 1
+            if calls <= PLAIN_CALLS or len(self._made) >= MOST or not self._record(recorder, shapes, function, static):
+                return recorder.plainly(function, static) if isinstance(recorder, GraphRecorder) else function(*static)
         static, replay = self._made[shapes]
         _fill(static, inputs)
         return tuple(output.clone() for output in replay())
 
-    def _record(self, shapes: Hashable, function: Function, static: list[Tensor]) -> bool:
+    def _record(self, recorder: Recorder, shapes: Hashable, function: Function, static: list[Tensor]) -> bool:
         try:
-            recorder = self.recorder or _recorder(static[0].device)
             self._made[shapes] = static, recorder(function, static)
         except RuntimeError as error:  # what cannot be recorded is still right when it is called
             self.problem = str(error.__context__ or error)  # ending a failed recording fails, too

@@ -14,16 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, softplus
 
-from fedrec.compute import graphs
 from fedrec.compute import rows as row_copies
 from fedrec.compute.rows import by_kernel
 from fedrec.sampling import streams
 from fedrec.sampling.samples import Samples
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # Adam's customary constants
-
-WORTH_RECORDING = 4
-"""Epochs from which on a batch's step is recorded on a GPU; fewer do not make up for the recording."""
 
 Params = dict[str, Tensor]
 Optimizer = Literal["adam", "sgd"]
@@ -122,7 +118,7 @@ def fit(
     running = sizes > 0
     fresh = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
     taken = fresh.clone() if memory is None else memory.taken  # batches per client
-    updates = [_Update(step, params, memory, schedule.epochs) for step in steps]
+    updates = [_Update(step, params, memory) for step in steps]
     samples_each = counts.clamp(min=1)
     last, total = fresh.clone(), fresh.clone()
     for epoch in range(schedule.epochs):
@@ -150,10 +146,8 @@ def fit(
 class _Update:
     """One ``Step`` and the state of its optimiser."""
 
-    def __init__(self, step: Step, params: Params, memory: Memory | None, epochs: int) -> None:
+    def __init__(self, step: Step, params: Params, memory: Memory | None) -> None:
         self.step = step
-        # Batches of one shape come once per epoch, from clients whose parameters stay where they are.
-        self.recorded = graphs.Recorded(plain_calls=1) if epochs >= WORTH_RECORDING else None
         self.rates = step.rates
         if step.optimizer == "adam":
             self.first = memory.first if memory else {name: torch.zeros_like(params[name]) for name in step.names}
@@ -161,17 +155,6 @@ class _Update:
             self.scratch = {name: torch.empty_like(params[name]) for name in step.names}
 
     def __call__(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:
-        if self.recorded is None or not isinstance(who, slice):
-            return self._step(params, loss, batch, who, taken)
-
-        def step(*tensors: Tensor) -> tuple[Tensor]:
-            *parts, taken = tensors
-            return (self._step(params, loss, Batch(*parts), who, taken),)
-
-        inputs = batch.clients, batch.items, batch.slots, batch.labels, batch.mask
-        return self.recorded(step, *inputs, taken)[0]
-
-    def _step(self, params: Params, loss: Loss, batch: Batch, who: Tensor | slice, taken: Tensor) -> Tensor:
         local = {name: value[who].detach() for name, value in params.items()}
         for name in self.rates:
             local[name].requires_grad_()
