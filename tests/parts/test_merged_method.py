@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -173,3 +175,12 @@ def test_settings_lie_beside_the_methods_and_come_back(small: fedrec.Split, tmp_
 def test_mistakes_are_one_sentence(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         create(name, **options)
+
+
+def test_copies_and_pickles_are_the_same_method_with_the_same_settings() -> None:
+    method = create("fedmf", merge="static", rho=0.3, lr=0.05)
+    method.rounds = 7
+    for again in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
+        assert type(again) is type(method)
+        assert again.config == method.config
+        assert (again.name, again.rounds) == ("fedmf+static", 7)
