@@ -209,6 +209,18 @@ def test_methods_whose_server_holds_clients_vectors_are_refused(small: fedrec.Sp
         Simulation(method, small.training)
 
 
+class Lacking(FedMF):
+    """A method whose server has none of what it says is shared."""
+
+    name = "lacking"
+    shared_names = ("units", "bias", "layers")
+
+
+def test_all_that_the_server_has_for_each_client_is_named_in_order(small: fedrec.Split) -> None:
+    with pytest.raises(ConfigError, match=r"for each of them \(bias, layers, units\); set merge_variant=paper"):
+        Simulation(merged(Lacking)(merge="elastic", merge_variant="code"), small.training)
+
+
 def test_tables_tell_the_sets_apart() -> None:
     assert create("fedmf", merge="elastic", merge_variant="code").label == "fedmf+elastic merge_variant=code"
     assert create("fedmf", merge="elastic").label == "fedmf+elastic"

@@ -126,7 +126,7 @@ class MergedMethod(TableMethod):
         """The method's, and, where only some are served, who is and who uploads in the coming round."""
         state = super().server_state(task)
         if self.kept_names and not set(self.kept_names) <= set(state):
-            missing = ", ".join(set(self.kept_names) - set(state))
+            missing = ", ".join(sorted(set(self.kept_names) - set(state)))
             raise ConfigError(
                 f"{self.name}: clients cannot keep what the server holds for each of them ({missing}); set "
                 "merge_variant=paper without agg_ratio, adapter_schedule, train_through_adapter and keep_shared."
