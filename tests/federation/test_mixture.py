@@ -110,3 +110,9 @@ def test_several_processes_describe_what_all_of_them_have() -> None:
     for found in together(2, lambda peers: describe_shares([parts[peers.rank]], peers)):
         assert found == describe_shares(parts)
         assert found["clients"] == 2
+
+
+def test_a_federation_says_how_much_of_its_clients_tables_is_the_servers(small: fedrec.Split) -> None:
+    said = trained(small, create("fedmf", merge="static", rho=0.3, **SHORT)).diagnostics()["server_share"]
+    assert (said["clients"], said["mean"]) == (40, pytest.approx(0.3))
+    assert "server_share" not in trained(small, create("fedmf", dim=4), rounds=0).diagnostics()
