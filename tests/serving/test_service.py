@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -197,7 +198,9 @@ def test_rates():
     assert all(Rates(0).take("a") for _ in range(1000))
 
 
-def test_many_requests_are_told_to_wait(models):
+def test_many_requests_are_told_to_wait(models, monkeypatch):
+    """All at one moment, however long they take."""
+    monkeypatch.setattr("fedrec.serving.service.Rates", partial(Rates, clock=lambda: 0.0))
     answers = asked(models["fedslist"], *[("GET", "/api/health", {})] * 12, rate=5)
     assert [one.status_code for one in answers] == [200] * 10 + [429] * 2
     assert answers[-1].headers["retry-after"] == "1"

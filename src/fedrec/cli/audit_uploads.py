@@ -23,14 +23,9 @@ def what_uploads_tell(
 ) -> None:
     """Attack the first round of each method, and print how many of the guessed items users have."""
     split, found = HONEST.split(data, seed), dict[str, list[Inference]]()
-    made = {name: create(name, data=data.name) for name in methods}
+    made = {name: _federated(name, data) for name in methods}
     with Progress(console=err, transient=True) as bar:
         for name, method in made.items():
-            if not isinstance(method, Arrows):
-                raise ConfigError(f"{name} is centralised: it uploads nothing, because the server has everything.")
-            if method.sum_bounds() and method.central_problem():
-                method = create(name, {"n_max": 50}, data=data.name)
-            assert isinstance(method, Arrows)
             task = bar.add_task(f"attacking {name}", total=None)
             found[name] = curious(
                 method, split, epsilon=epsilon, clients=users, seed=seed,
@@ -48,3 +43,14 @@ def what_uploads_tell(
     title = f"Share of a user's items that the server guesses, {data.name}; noise: epsilon {epsilon:g}"
     put(plain_table(HEADS, rows, title=title), form)
     err.print("of others: the same guesses held against other users; only what is above it is known about a user")
+
+
+def _federated(name: str, data: Interactions) -> Arrows:
+    """The method, with a bound on what a client adds to sums where it needs one for noise."""
+    method = create(name, data=data.name)
+    if not isinstance(method, Arrows):
+        raise ConfigError(f"{name} is centralised: it uploads nothing, because the server has everything.")
+    if method.sum_bounds() and method.central_problem():
+        method = create(name, {"n_max": 50}, data=data.name)
+    assert isinstance(method, Arrows)
+    return method
