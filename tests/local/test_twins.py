@@ -229,6 +229,8 @@ def test_gpu_adapters_have_two_small_hidden_layers(monkeypatch: pytest.MonkeyPat
         problem = MergingAdapter(adapter_widths(DIM, hidden))
         assert problem.suits("gpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER]) == fits
         assert problem.suits("cpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER])
+        assert MergedSamples(problem, LinearUnit()).suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER]) == fits
+    assert not MergedSamples(ADAPTER, NETWORKS["tower"]).suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER])
     assert not ADAPTER.suits("gpu", dict.fromkeys(MERGING | POOL, torch.zeros(1)), [ON_ADAPTER])
     deep = MergingAdapter(adapter_widths(DIM, (4, 4, 4)))
     theta, rows = normal(2, deep.network.size), normal(2, 9, DIM)

@@ -75,7 +75,7 @@ class MergingAdapter(LocalProblem):
     def table_weights(self, theta: Tensor, local: Tensor, server: Tensor) -> Tensor:
         """``weights`` for whole tables: compiled where possible, no gradients, bounded memory between the layers."""
         kind = dispatch.compiled_for(theta, local, server)
-        if kind is not None and self._compiles(kind):
+        if kind is not None and self.compiles(kind):
             if server.dim() == 3 and len(server) and server.stride(0) == 0:  # one table behind all clients
                 server = server[0]
             rho: Tensor = twins.load(twins.ROW_WEIGHTS[kind])(
@@ -108,8 +108,8 @@ class MergingAdapter(LocalProblem):
             step.optimizer == "adam" and step.is_plain(*names) for step, names in zip(steps, moved, strict=False)
         )
         pooled = "pool_local" in params
-        return usual and self._compiles(kind) and not (pooled and (kind == "gpu" or len(steps) == 2))
+        return usual and self.compiles(kind) and not (pooled and (kind == "gpu" or len(steps) == 2))
 
-    def _compiles(self, kind: dispatch.Kind) -> bool:
+    def compiles(self, kind: dispatch.Kind) -> bool:
         """Whether compiled code can hold these layers: on a GPU two hidden ones of few units."""
         return kind == "cpu" or (len(self.widths) == 4 and self.widths[0] <= 128 and max(self.widths[1:]) <= 32)

@@ -44,14 +44,16 @@ class MergedSamples(LocalProblem):
         if not steps or steps[0].optimizer != "adam" or not steps[0].is_plain("adapter") or "pool_local" in params:
             return False
         rest = [_on_block(step) for step in steps[1:]]
-        return self._known(params) and (not rest or self.problem.suits(kind, params | {"block": params["local"]}, rest))
+        return self._known(kind) and (not rest or self.problem.suits(kind, params | {"block": params["local"]}, rest))
 
-    def _known(self, params: Params) -> bool:
-        """Whether the twin knows the problem and where its rows lie."""
-        kind, rowwise = type(self.problem), tuple(self.row_names)
-        if kind is PairNetwork:
-            return bool(self.problem.widths) and not rowwise  # type: ignore[attr-defined]
-        return (kind is LinearUnit and not rowwise) or (kind is AdditiveTables and rowwise == ("personal",))
+    def _known(self, kind: Kind) -> bool:
+        """Whether the twin knows the problem and where its rows lie; on a GPU it knows linear units."""
+        problem, rowwise = self.problem, tuple(self.row_names)
+        if kind == "gpu" or type(problem) is LinearUnit:
+            return type(problem) is LinearUnit and not rowwise and self.adapter.compiles(kind)
+        if type(problem) is PairNetwork:
+            return bool(problem.widths) and not rowwise
+        return type(problem) is AdditiveTables and rowwise == ("personal",)
 
 
 def _on_block(step: Step) -> Step:

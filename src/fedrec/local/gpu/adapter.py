@@ -1,5 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
-"""Merging adapters on a GPU: the twin of ``fedrec.local.adapters``, one client per program.
+"""Merging adapters on a GPU: the twin of ``fedrec.local.adapters`` and, for linear units, ``fedrec.local.merged``; one client per
+program. A user vector is a unit without bias.
 
 For adapters of two hidden layers, the usual ones. Weights and their moments stay in registers, padded with zeros to
 powers of two: a padded unit is 0, and so is its gradient. As in ``factorisation``, gradients of rows are added up in fixed
@@ -91,20 +92,27 @@ def look(local, server, code, valid, own, D: tl.constexpr, COLUMNS: tl.constexpr
 @triton.jit(do_not_specialize=["clients", "width", "most_rows", "first", "last", "batch_size"])
 def adapt_clients(
     theta, theta_moment, theta_square, user, user_moment, user_square, local, moment, square, pulls, server, order,
-    counts, row_counts, state, losses, clients, width, most_rows, first, last, batch_size, adapter_lr, lr, tol,
+    counts, row_counts, state, losses, clients, width, most_rows, first, last, batch_size, adapter_lr, lr, row_lr, tol,
     D: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, COLUMNS: tl.constexpr, P1: tl.constexpr, P2: tl.constexpr,
-    SAMPLES: tl.constexpr, ROWS: tl.constexpr, JOINT: tl.constexpr, EXACT: tl.constexpr,
+    SAMPLES: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Epochs first..last-1 of one client: every batch a step on theta and, if JOINT, one on user and rows."""
+    """Epochs first..last-1 of one client: every batch is a step on theta, then STAGES more.
+
+    One is a joint step of Adam on unit and rows; two are gradient steps, on the unit and then, looking again, on the rows.
+    """
     client = tl.program_id(0).to(tl.int64)
     n, r = tl.load(counts + client).to(tl.int32), tl.load(row_counts + client).to(tl.int32)
     power1, power2 = tl.load(state + 4 * client), tl.load(state + 4 * client + 1)
     total, runs = tl.load(state + 4 * client + 2), tl.load(state + 4 * client + 3) > 0
     k = tl.arange(0, COLUMNS)
     real = k < D
-    own = tl.load(user + client * D + k, real, other=0.0)
-    own_moment = tl.load(user_moment + client * D + k, real, other=0.0)
-    own_square = tl.load(user_square + client * D + k, real, other=0.0)
+    mind = client * (D + BIAS)
+    own = tl.load(user + mind + k, real, other=0.0)
+    own_moment = tl.load(user_moment + mind + k, real, other=0.0)
+    own_square = tl.load(user_square + mind + k, real, other=0.0)
+    bias = tl.full([], 0.0, tl.float32)
+    if BIAS:
+        bias = tl.load(user + mind + D)
     at = client * (H1 * (2 * D + 1) + H2 * (H1 + 1) + H2 + 1)
     near, far, bias1, w2, bias2, w3, bias3 = load_weights(theta + at, D, H1, H2, COLUMNS, P1, P2)
     near_m, far_m, bias1_m, w2_m, bias2_m, w3_m, bias3_m = load_weights(theta_moment + at, D, H1, H2, COLUMNS, P1, P2)
@@ -135,8 +143,8 @@ def adapt_clients(
                     code = tl.load(samples + place, valid, other=0)
                     mine, added, base, gain = look(rows, theirs, code, valid, own, D, COLUMNS)
                     unit1, unit2, rho = forward(mine, added, near, far, bias1, w2, bias2, w3, bias3, EXACT)
-                    slope, loss = slope_and_loss(base + rho * gain, code, valid)
-                    if not JOINT:
+                    slope, loss = slope_and_loss(base + rho * gain + bias, code, valid)
+                    if STAGES == 0:
                         epoch_sum += loss
                     slope3 = share * slope * gain * rho * (1 - rho)
                     slope2 = tl.where(unit2 > 0, slope3[:, None] * w3[None, :], 0.0)
@@ -157,52 +165,68 @@ def adapt_clients(
                 bias2, bias2_m, bias2_v = adam(bias2, bias2_g, bias2_m, bias2_v, rate, scale)
                 w3, w3_m, w3_v = adam(w3, w3_g, w3_m, w3_v, rate, scale)
                 bias3, bias3_m, bias3_v = adam(bias3, bias3_g, bias3_m, bias3_v, rate, scale)
-                if JOINT:
-                    gradient = tl.zeros([COLUMNS], tl.float32)
+                for stage in tl.static_range(STAGES):
+                    gradient, bias_g = tl.zeros([COLUMNS], tl.float32), tl.full([], 0.0, tl.float32)
                     for s in range(start, stop, SAMPLES):
                         place = s + tl.arange(0, SAMPLES)
                         valid = place < stop
                         code = tl.load(samples + place, valid, other=0)
                         mine, added, base, gain = look(rows, theirs, code, valid, own, D, COLUMNS)
                         unit1, unit2, rho = forward(mine, added, near, far, bias1, w2, bias2, w3, bias3, EXACT)
-                        slope, loss = slope_and_loss(base + rho * gain, code, valid)
-                        epoch_sum += loss
-                        slope2 = tl.where(unit2 > 0, (slope * gain * rho * (1 - rho))[:, None] * w3[None, :], 0.0)
-                        slope1 = tl.dot(slope2, tl.trans(w2), input_precision=EXACT)
-                        slope1 = tl.where(unit1 > 0, slope1, 0.0)
-                        gradient += tl.sum(slope[:, None] * (mine + rho[:, None] * added), 0)
-                        # A local row enters the score itself and both halves of the adapter's input.
-                        pull = (slope * (1 - rho))[:, None] * own[None, :]
-                        pull += tl.dot(slope1, tl.trans(near - far), input_precision=EXACT)
-                        cell = (code >> 1)[:, None] * D + k[None, :]
-                        fixed = (pull * FIXED).to(tl.int64)
-                        tl.atomic_add(here + cell, fixed, valid[:, None] & real[None, :], sem="relaxed")
-                    tl.debug_barrier()
-                    rate = lr * correct
-                    own, own_moment, own_square = adam(own, gradient * share, own_moment, own_square, rate, scale)
-                    for j0 in range(0, r, ROWS):
-                        j = j0 + tl.arange(0, ROWS)
-                        cell = j[:, None] * D + k[None, :]
-                        inside = (j < r)[:, None] & real[None, :]
-                        pull = tl.load(here + cell, inside, other=0).to(tl.float32) * (share / FIXED)
-                        tl.store(there + cell, tl.zeros([ROWS, COLUMNS], tl.int64), inside)
-                        value = tl.load(rows + cell, inside, other=0.0)
-                        m = tl.load(rows_moment + cell, inside, other=0.0)
-                        v = tl.load(rows_square + cell, inside, other=0.0)
-                        value, m, v = adam(value, pull, m, v, rate, scale)
-                        tl.store(rows_moment + cell, m, inside)
-                        tl.store(rows_square + cell, v, inside)
-                        tl.store(rows + cell, value, inside)
-                    tl.debug_barrier()
-                    here, there = there, here
+                        slope, loss = slope_and_loss(base + rho * gain + bias, code, valid)
+                        if stage == 0:
+                            gradient += tl.sum(slope[:, None] * (mine + rho[:, None] * added), 0)
+                            bias_g += tl.sum(slope, 0)
+                        if stage == STAGES - 1:
+                            epoch_sum += loss
+                            slope2 = tl.where(unit2 > 0, (slope * gain * rho * (1 - rho))[:, None] * w3[None, :], 0.0)
+                            slope1 = tl.dot(slope2, tl.trans(w2), input_precision=EXACT)
+                            slope1 = tl.where(unit1 > 0, slope1, 0.0)
+                            # A local row enters the score itself and both halves of the adapter's input.
+                            pull = (slope * (1 - rho))[:, None] * own[None, :]
+                            pull += tl.dot(slope1, tl.trans(near - far), input_precision=EXACT)
+                            cell = (code >> 1)[:, None] * D + k[None, :]
+                            fixed = (pull * FIXED).to(tl.int64)
+                            tl.atomic_add(here + cell, fixed, valid[:, None] & real[None, :], sem="relaxed")
+                    if stage == STAGES - 1:
+                        tl.debug_barrier()
+                        if STAGES == 1:
+                            rate = lr * correct
+                            own, own_moment, own_square = adam(
+                                own, gradient * share, own_moment, own_square, rate, scale
+                            )
+                        for j0 in range(0, r, ROWS):
+                            j = j0 + tl.arange(0, ROWS)
+                            cell = j[:, None] * D + k[None, :]
+                            inside = (j < r)[:, None] & real[None, :]
+                            pull = tl.load(here + cell, inside, other=0).to(tl.float32) * (share / FIXED)
+                            tl.store(there + cell, tl.zeros([ROWS, COLUMNS], tl.int64), inside)
+                            value = tl.load(rows + cell, inside, other=0.0)
+                            if STAGES == 1:
+                                m = tl.load(rows_moment + cell, inside, other=0.0)
+                                v = tl.load(rows_square + cell, inside, other=0.0)
+                                value, m, v = adam(value, pull, m, v, rate, scale)
+                                tl.store(rows_moment + cell, m, inside)
+                                tl.store(rows_square + cell, v, inside)
+                            else:
+                                value -= row_lr * pull
+                            tl.store(rows + cell, value, inside)
+                        tl.debug_barrier()
+                        here, there = there, here
+                    else:
+                        own -= lr * share * gradient
+                        bias -= lr * share * bias_g
             total, runs = end_epoch(losses, client, epoch, n, epoch_sum, total, tol)
     store_weights(theta + at, near, far, bias1, w2, bias2, w3, bias3, D, H1, H2, COLUMNS, P1, P2)
     store_weights(theta_moment + at, near_m, far_m, bias1_m, w2_m, bias2_m, w3_m, bias3_m, D, H1, H2, COLUMNS, P1, P2)
     store_weights(theta_square + at, near_v, far_v, bias1_v, w2_v, bias2_v, w3_v, bias3_v, D, H1, H2, COLUMNS, P1, P2)
-    if JOINT:
-        tl.store(user + client * D + k, own, real)
-        tl.store(user_moment + client * D + k, own_moment, real)
-        tl.store(user_square + client * D + k, own_square, real)
+    if STAGES > 0:
+        tl.store(user + mind + k, own, real)
+    if STAGES == 1:
+        tl.store(user_moment + mind + k, own_moment, real)
+        tl.store(user_square + mind + k, own_square, real)
+    if (STAGES == 2) and BIAS:
+        tl.store(user + mind + D, bias)
     tl.store(state + 4 * client, power1)
     tl.store(state + 4 * client + 1, power2)
     tl.store(state + 4 * client + 2, total)
@@ -253,29 +277,41 @@ def row_weights(problem: Any, theta: Tensor, local: Tensor, server: Tensor) -> T
 
 def train(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
     """Train the adapter; with two steps every batch also moves the user vector and the local rows."""
-    theta, user, local, server = (params[name] for name in ("adapter", "user", "local", "server"))
+    rate = float(steps[1].rate if len(steps) > 1 else 0)
+    return _train(problem.widths, params["user"], (rate, rate), params, samples, schedule, steps)
+
+
+def train_unit(problem: Any, params: Params, samples: Samples, schedule: Schedule, steps: Sequence[Step]) -> Tensor:
+    """The same of a linear unit; with three steps every batch also moves the unit, and then the local rows."""
+    rates = [float(step.rate) for step in steps[1:]] or [0.0, 0.0]
+    return _train(problem.adapter.widths, params["unit"], (rates[0], rates[1]), params, samples, schedule, steps)
+
+
+def _train(
+    widths: Sequence[int], unit: Tensor, rates: tuple[float, float], params: Params, samples: Samples,
+    schedule: Schedule, steps: Sequence[Step],
+) -> Tensor:  # fmt: skip
+    theta, local, server = (params[name] for name in ("adapter", "local", "server"))
     (c, r, d), device = local.shape, local.device
     losses = torch.zeros(c, device=device)
     if not c or not samples.slots.numel():
         return losses
-    adapter_step, *other = steps
-    shape, joint = _shape(problem.widths), bool(other)
-    rates = float(adapter_step.rate), float(other[0].rate if other else 0)
+    shape, stages = _shape(widths), len(steps) - 1
     # One by one: parts of one tensor would be aligned differently, and code is compiled for the alignment.
-    theta_moments, user_moments = ([torch.zeros_like(x), torch.zeros_like(x)] for x in (theta, user))
-    row_moments = [torch.zeros_like(local), torch.zeros_like(local)] if joint else [local, local]
-    pulls = torch.empty(2, c, r, d, dtype=torch.int64, device=device) if joint else samples.counts
+    theta_moments, unit_moments = ([torch.zeros_like(x), torch.zeros_like(x)] for x in (theta, unit))
+    row_moments = [torch.zeros_like(local), torch.zeros_like(local)] if stages == 1 else [local, local]
+    pulls = torch.empty(2, c, r, d, dtype=torch.int64, device=device) if stages else samples.counts
     state = fresh_state(samples)
     with torch.cuda.device_of(local):
         for first, last in epoch_ranges(samples, schedule.epochs):
-            if joint:
+            if stages:
                 pulls.zero_()
             adapt_clients[c,](
-                theta, *theta_moments, user, *user_moments, local, *row_moments, pulls, server,
-                shuffled(samples, first, last, keep=not joint and last - first == schedule.epochs),  # training has the same
-                samples.counts, samples.row_counts, state, losses,
-                c, samples.slots.shape[1], r, first, last, schedule.batch_size, *rates, float(schedule.early_stop_tol),
+                theta, *theta_moments, unit, *unit_moments, local, *row_moments, pulls, server,
+                shuffled(samples, first, last), samples.counts, samples.row_counts, state, losses,
+                c, samples.slots.shape[1], r, first, last, schedule.batch_size,
+                float(steps[0].rate), *rates, float(schedule.early_stop_tol),
                 **shape, SAMPLES=max(16, TILE // shape["COLUMNS"]), ROWS=max(16, 1024 // shape["COLUMNS"]),
-                JOINT=joint, EXACT=PRECISION, num_warps=4, num_stages=1,
+                BIAS=unit.shape[1] - d, STAGES=stages, EXACT=PRECISION, num_warps=4, num_stages=1,
             )  # fmt: skip
     return losses
