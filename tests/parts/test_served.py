@@ -30,13 +30,17 @@ def simulate(split: fedrec.Split, rounds: int, name: str, **options: Any) -> Sim
     return simulation
 
 
+@pytest.mark.parametrize("schedule", ["interleaved", "before"])
 @pytest.mark.parametrize("ratio", [0.3, 1.0])
 def test_fedmf_in_the_engine_is_fedem_with_plain_means(
-    small: fedrec.Split, monkeypatch: pytest.MonkeyPatch, ratio: float
+    small: fedrec.Split, monkeypatch: pytest.MonkeyPatch, ratio: float, schedule: str
 ) -> None:
     monkeypatch.setattr(merged_method, "STREAM", 1)  # FedEM's, of the initial adapters
-    ours = simulate(small, 0, "fedmf", agg="size", **(ENGINE | MODEL | {"agg_ratio": ratio}))
-    fedem = simulate(small, 0, "fedem", variant="code", agg="mean", agg_ratio=ratio, **MODEL)
+    engine = {"agg_ratio": ratio, "adapter_schedule": schedule, "adapter_epochs": 3}
+    if schedule == "before":  # FedEM's phase of adapters may stop early, too; the plug-in's does not
+        engine["early_stop_tol"] = 0.0
+    ours = simulate(small, 0, "fedmf", agg="size", **(ENGINE | MODEL | engine))
+    fedem = simulate(small, 0, "fedem", variant="code", agg="mean", **MODEL, **engine)
     for number in range(4):
         left, right = ours.round(number), fedem.round(number)
         assert left.loss == pytest.approx(right.loss, rel=1e-5)
@@ -60,6 +64,20 @@ def test_who_is_not_served_goes_on_alone(small: fedrec.Split) -> None:
     assert torch.equal(same, ~served)
     moved = (simulation.store.at(EVERYBODY)[ADAPTER] != before).any(1)
     assert torch.equal(moved, served), "adapters learn where there is something to merge"
+
+
+def test_who_uploads_is_a_share_of_those_who_take_part_in_that_round(small: fedrec.Split) -> None:
+    simulation = simulate(small, 0, "fedmf", **ENGINE, **MODEL, participation=0.5)
+    seen = []
+    for number in range(3):
+        uploads = set(simulation.server["uploads"].nonzero()[:, 0].tolist())
+        part = set(simulation.method.participants(simulation.task, simulation.server, number).tolist())  # type: ignore[attr-defined]
+        assert (len(part), len(uploads)) == (20, 6)
+        assert uploads <= part
+        simulation.round(number)
+        assert set(simulation.server["served"].nonzero()[:, 0].tolist()) == uploads
+        seen.append(uploads)
+    assert seen[0] != seen[1] != seen[2]
 
 
 def test_the_server_has_the_mean_of_the_tables_of_those_who_sent_theirs(small: fedrec.Split) -> None:
