@@ -141,6 +141,28 @@ def test_samples_are_the_same(sizes: tuple[int, ...], items: int, more: int, neg
 
 
 @needs_triton
+def test_training_has_the_orders_of_the_adapter_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.sampling import gpu_streams
+
+    made, real = [], gpu_streams._orders
+    monkeypatch.setattr(gpu_streams, "_orders", lambda *args: (made.append(args[1:]), real(*args))[1])
+    samples, widths, schedule = there(cohort((9, 4))), WIDTHS[0], Schedule(2, 64)
+    rows = normal(2, *samples.rows.shape, 5).to(DEVICE)
+    user, theta = normal(2, 5).to(DEVICE), torch.zeros(2, MergingAdapter(widths).network.size, device=DEVICE)
+    params = {"adapter": theta, "user": user, "local": rows[0], "server": rows[1]}
+    adapt, both_steps = [Step(("adapter",), 0.1)], [Step(("adapter",), 0.1), Step(("user", "local"), 0.1)]
+    train, plain = (twins.twin_of(x, "gpu") for x in (MergingAdapter(widths), MatrixFactorisation()))
+    assert train is not None
+    assert plain is not None
+    train(MergingAdapter(widths), params, samples, schedule, adapt)
+    plain(MatrixFactorisation(), {"user": user, "block": rows[0]}, samples, schedule, [Step(("user", "block"), 0.1)])
+    assert made == [(0, 2)]
+    for _ in range(2):
+        train(MergingAdapter(widths), params, samples, schedule, both_steps)
+    assert made == 3 * [(0, 2)], "nothing comes after joint training that would want its orders"
+
+
+@needs_triton
 @pytest.mark.parametrize("dim", [1, 5, 16])
 @pytest.mark.parametrize("tile", [16, 4096])  # numbers that a program copies: a few rows, or all
 def test_rows_are_taken_and_put_back(dim: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:

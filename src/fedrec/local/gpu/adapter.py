@@ -308,7 +308,9 @@ def _train(
                 pulls.zero_()
             adapt_clients[c,](
                 theta, *theta_moments, unit, *unit_moments, local, *row_moments, pulls, server,
-                shuffled(samples, first, last), samples.counts, samples.row_counts, state, losses,
+                # The adapter alone: the training that follows asks for the same orders.
+                shuffled(samples, first, last, keep=not stages and last - first == schedule.epochs),
+                samples.counts, samples.row_counts, state, losses,
                 c, samples.slots.shape[1], r, first, last, schedule.batch_size,
                 float(steps[0].rate), *rates, float(schedule.early_stop_tol),
                 **shape, SAMPLES=max(16, TILE // shape["COLUMNS"]), ROWS=max(16, 1024 // shape["COLUMNS"]),
