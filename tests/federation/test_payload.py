@@ -16,6 +16,15 @@ from fedrec.federation.payload import (
 )
 
 
+def test_changes_are_added_to_tables_in_place_without_the_padding():
+    tables = torch.arange(12.0).view(2, 3, 2)
+    values = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [9.0, 9.0]]])
+    rows = torch.tensor([[0, 2], [1, 1]], dtype=torch.int32)
+    moved = RowUpdate(rows, torch.tensor([2, 1]), values, 3).move(tables)
+    assert moved is tables
+    assert moved.tolist() == [[[1, 3], [2, 3], [7, 9]], [[6, 7], [13, 15], [10, 11]]]
+
+
 def test_rows_are_read_alike_from_touched_and_from_dense_changes():
     rows = torch.tensor([[0, 2], [1, 0]], dtype=torch.int32)
     values = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [0.0, 0.0]]])

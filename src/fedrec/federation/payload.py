@@ -41,9 +41,14 @@ class RowUpdate:
     def dense(self) -> Tensor:
         """The whole table of changes, [c, m, d]."""
         c, _, d = self.values.shape
-        table = self.values.new_zeros(c, self.n_items, d)
-        index = self.rows.long()[..., None].expand(-1, -1, d)
-        return table.scatter_add_(1, index, self.values * self.valid[..., None])
+        return self.move(self.values.new_zeros(c, self.n_items, d))
+
+    def move(self, table: Tensor) -> Tensor:
+        """Add the changes to tables [c, m, d], in place."""
+        place = torch.arange(len(table), device=table.device)[:, None] * self.n_items + self.rows
+        valid = self.valid
+        table.view(-1, table.shape[2]).index_add_(0, place[valid], self.values[valid])
+        return table
 
 
 @dataclass(frozen=True, eq=False)

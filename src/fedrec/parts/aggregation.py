@@ -37,6 +37,9 @@ def add_rows(total: Total, upload: Upload, name: str, rule: Rule, *, norm: Chang
     if type(part) is RowUpdate and rule != "change" and dispatch.compiled_for(part.values) == "cpu":
         _add_compiled(total, upload, name, part, rule)
         return
+    if isinstance(part, Tensor) and rule != "change":
+        _add_whole(total, upload, name, part, rule)
+        return
     owner, items, values = touched_rows(part)
     n_items = part.n_items if isinstance(part, RowUpdate) else tensor(upload.parts, name).shape[1]
     if rule == "change":
@@ -68,6 +71,16 @@ def _add_compiled(total: Total, upload: Upload, name: str, part: RowUpdate, rule
     for_clients(lambda first, last: add_range(first, last, *arrays), costs.numpy(), unit=d)
     if rule != "touched":
         total.add(f"{name}.weight", upload.weights.sum() if rule == "size" else len(upload.clients))
+
+
+def _add_whole(total: Total, upload: Upload, name: str, changes: Tensor, rule: Rule) -> None:
+    """The same of whole tables [c, m, d], in which every row counts as touched."""
+    total.add(name, torch.tensordot(upload.weights, changes, dims=1) if rule == "size" else changes.sum(0))
+    everybody = len(upload.clients)
+    if rule == "touched":
+        total.add(f"{name}.weight", changes.new_full((changes.shape[1], 1), everybody))
+    else:
+        total.add(f"{name}.weight", upload.weights.sum() if rule == "size" else everybody)
 
 
 def noise_problem(rule: Rule) -> str | None:

@@ -20,7 +20,7 @@ from fedrec.errors import ConfigError
 from fedrec.federation.arrows import Arrows
 from fedrec.federation.config import MethodConfig
 from fedrec.federation.mixture import Mixture
-from fedrec.federation.payload import Payload, State, change, tensor
+from fedrec.federation.payload import Payload, RowUpdate, State, change, tensor
 from fedrec.federation.recommender import Recommender
 from fedrec.federation.store import ClientState
 from fedrec.federation.task import Task
@@ -202,26 +202,36 @@ class MergedMethod(TableMethod):
             parts, loss = super().train_by(fit, task, private, start, samples, round)
         if self.merge_settings.looks_through and self.table in payload:
             private[ADAPTER] = theta
-        after = table + change(parts[self.table])
-        keep_table(private, after)
-        return self._upload(task, private, payload, whole, parts, after), loss
+        return self._upload(task, private, payload, whole, parts, table, samples), loss
 
     def _upload(
-        self, task: Task, private: ClientState, payload: Payload, whole: Payload, parts: Payload, after: Tensor
-    ) -> Payload:
-        """Changes since what the server knows: the download, or, where only some are served, the first table of all."""
+        self, task: Task, private: ClientState, payload: Payload, whole: Payload, parts: Payload, table: Tensor,
+        samples: Samples,
+    ) -> Payload:  # fmt: skip
+        """Keep what became of ``table`` and of the rest; what is sent are changes since what the server knows.
+
+        That is the download, or, where only some are served, the first table of all.
+        """
         now = {name: tensor(whole, name) + tensor(parts, name) for name in self.kept_names}
         private.write({KEPT + name: value for name, value in now.items()})
+        silent = self.serves_some and not bool(tensor(payload, "upload")[0])
+        part, of_download = parts[self.table], self.table in payload
+        if silent and not of_download and type(part) is RowUpdate and part.rows is samples.rows:
+            private.put(OWN, samples, take_rows(table, samples) + part.values)  # the other rows stay what they are
+            return {}
+        fresh = table if of_download else table.clone()  # a merged table is of this round, and nobody else looks at it
+        after = part.move(fresh) if type(part) is RowUpdate else table + change(part)
+        keep_table(private, after)
         if not self.serves_some:
             rest = {
                 name: part for name, part in parts.items() if name in self.sent_names or name not in self.shared_names
             }
-            return rest | {self.table: after - tensor(payload, self.table)}
-        if not bool(tensor(payload, "upload")[0]):
+            return rest | {self.table: after.sub_(tensor(payload, self.table))}
+        if silent:
             return {}
         first = self.first_values(task)
         sent: Payload = {name: now[name] - first[name] for name in self.sent_names}
-        return sent | {self.table: after - first[self.table]}
+        return sent | {self.table: after.sub_(first[self.table])}
 
     def _fit(self, theta: Tensor | None, server: Tensor | None, round: int) -> Fit:
         """Local training: the method's, or through the adapter."""

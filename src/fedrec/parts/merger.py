@@ -197,8 +197,11 @@ def empty_table(task: Task, clients: int, columns: int) -> State:
 
 
 def own_table(private: ClientState, server: Tensor) -> Tensor:
-    """The client's own table, as wide as the download, or at first the download itself."""
-    return torch.where(private[STARTED][:, None, None], private[OWN][..., : server.shape[2]], server)
+    """The client's own table, as wide as the download, or at first the download itself. Do not change it."""
+    started = private[STARTED]
+    if bool(started.all()):  # the usual case needs no copy
+        return private[OWN][..., : server.shape[2]]
+    return torch.where(started[:, None, None], private[OWN][..., : server.shape[2]], server)
 
 
 def widened(values: Tensor, like: Tensor) -> Tensor:
