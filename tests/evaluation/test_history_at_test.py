@@ -12,12 +12,12 @@ from fedrec.methods import BUILT_IN, find
 from fedrec.protocol import HONEST
 from fedrec.report.rows import SavedRun, study_of
 
-FOLDING = ["ease", "itemknn", "fedgram", "slist", "fedslist", "sasrec", "fedsasrec"]
+FOLDING = ["ease", "itemknn", "fedgram", "slist", "fedslist", "fedgains", "sasrec", "fedsasrec"]
 NETWORK = {"dim": 8, "layers": 1, "init_std": 0.3}
 
 
 def settings(name):
-    if name in ("ease", "fedgram", "slist", "fedslist"):
+    if name in ("ease", "fedgram", "slist", "fedslist", "fedgains"):
         return {"lam": 20}
     return NETWORK if name in ("sasrec", "fedsasrec") else {}
 
@@ -47,7 +47,7 @@ def test_scores_are_those_of_a_client_who_always_had_the_item(small, name, optio
     longer = with_validation(small)
     # The same model, of whose clients each has one item more.
     other = run.method.trainer(longer, fedrec.federation.trainer.Setup(0))
-    if name in ("fedgram", "fedslist", "fedsasrec"):
+    if name in ("fedgram", "fedslist", "fedgains", "fedsasrec"):
         other.half.load_state(run.trainer.server)
         if name == "fedgram":
             other.store.at(everybody)["history"] = torch.from_numpy(longer.own_items(everybody.numpy()))

@@ -29,6 +29,7 @@ BUILT_IN = {
     "hetefedrec": "fedrec.methods.hetefedrec:HeteFedRec",
     "fedgram": "fedrec.methods.fedgram:FedGram",
     "fedslist": "fedrec.methods.fedslist:FedSlist",
+    "fedgains": "fedrec.methods.fedgains:FedGains",
     "fedsasrec": "fedrec.methods.fedsasrec:FedSasrec",
     "mf": "fedrec.methods.central.mf:MF",
     "ncf": "fedrec.methods.central.ncf:NCF",

@@ -14,6 +14,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "fedmf": ("fedmf", "fcf"),
     "fedgram": ("ease",),
     "fedslist": ("slist", "ease"),
+    "fedgains": ("slist", "ease"),
     "blend": (),
     "fedsasrec": ("sasrec",),
     "sasrec": ("sasrec", "klenitskiy2023"),

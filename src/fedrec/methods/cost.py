@@ -28,7 +28,14 @@ def bytes_per_round(name: str) -> tuple[float, float] | None:
     lists = Ragged.build(owners, rows, CLIENTS)
     view = TrainingView(CLIENTS, ITEMS, lists, lists)
     # One local step is enough to see what is sent; everything else is the method's default.
-    cheap: dict[str, Any] = {"dim": DIM, "epochs": 1, "batch_size": 4096, "participation": 1.0, "align_steps": 1}
+    cheap: dict[str, Any] = {
+        "dim": DIM,
+        "epochs": 1,
+        "batch_size": 4096,
+        "participation": 1.0,
+        "align_steps": 1,
+        "gain_rounds": 0,
+    }
     options = {key: value for key, value in cheap.items() if key in kind.Config.model_fields}
     trainer = kind(kind.configure(options)).trainer(view, Setup())
     trainer.round(0)

@@ -48,6 +48,11 @@ def precision(upper: Tensor, lam: float) -> torch.dtype:
 
 def weight_rows(past: Tensor, after: Tensor, lam: float) -> Iterator[Tensor]:
     """B in blocks of rows, from A (upper triangle) and R in units of 2^-16, or both floating and whole; overwrites them."""
+    yield from solution_rows(*inverted(past, after, lam))
+
+
+def inverted(past: Tensor, after: Tensor, lam: float) -> tuple[Tensor, Tensor]:
+    """P and R, in the memory of the sums."""
     if past.is_floating_point():
         square, right = past, after
     else:
@@ -58,6 +63,11 @@ def weight_rows(past: Tensor, after: Tensor, lam: float) -> Iterator[Tensor]:
         inverse = invert_(square)
     except NotPositiveError:
         raise ConfigError(f"the item-item sums with lam={lam:g} cannot be inverted; raise lam.") from None
+    return inverse, right
+
+
+def solution_rows(inverse: Tensor, right: Tensor) -> Iterator[Tensor]:
+    """B in blocks of rows from P and R."""
     blocks = [slice(first, first + ROWS) for first in range(0, len(inverse), ROWS)]
     diagonal = torch.cat([(inverse[rows] * right[:, rows].T).sum(1) for rows in blocks])
     pulled = diagonal / inverse.diagonal()
