@@ -58,6 +58,41 @@ def test_a_table_has_a_row_per_case(capsys, tiny):
     assert all(word in out for word in ("tiny", "fedgram", "ease"))
 
 
+def test_what_happens_once_has_a_table_and_a_file_is_read_by_the_command(capsys, tiny, monkeypatch):
+    monkeypatch.setattr(bench, "WRITTEN", ("tiny",))
+    words = ("bench", "--here", "--shape", "tiny", "--case", "ease", "--case", "split", "--rounds", "1")
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 0
+    trained, split = strict(out)["results"]
+    assert "seconds_per_round" not in split
+    assert set(split["once"]) == set(split["once_cpu"]) == {"data", "data stats", "split"}
+    assert split["once_cpu"]["data stats"] < split["once"]["data stats"]  # spent elsewhere
+    assert set(trained["once"]) == {*split["once"], "trainer", "lists"}
+    data = bench.synthetic(30, 150, 900)
+    size = len("user_id,item_id,rating,timestamp") + sum(
+        len(f"{u},{i}") for u, i in zip(data.users, data.items, strict=True)
+    )
+    for found in (trained, split):
+        assert (found["clients"], found["rows"]) == (30, len(data))
+        assert found["once"]["data stats"] > 0.2  # a process of its own
+        assert found["stats_peak_memory_mb"] > 50
+        assert found["csv_mb"] * 1e6 == pytest.approx(size + len(data) * len(",1,1000000000\n"), abs=50)
+    stages = [line.removeprefix("split on tiny: ") for line in err.splitlines() if line.startswith("split on tiny")]
+    assert stages == ["data", "writing a CSV", "data stats", "split"]
+    _, out, _ = run(capsys, *words)
+    once = out[out.index("seconds, once") :]
+    assert all(word in once for word in ("ease", "split", "lists", "trainer"))
+    assert "split" not in out[: out.index("seconds, once")]
+
+
+def test_a_file_that_cannot_be_read_ends_the_benchmark(capsys, tiny, monkeypatch):
+    monkeypatch.setattr(bench, "WRITTEN", ("tiny",))
+    monkeypatch.setattr(bench, "_write", lambda data, path: path.write_text("nothing"))
+    code, _, err = run(capsys, "bench", "--here", "--shape", "tiny", "--case", "split")
+    assert code == 2
+    assert "fedrec data stats ended with exit code 2" in " ".join(err.split())
+
+
 def test_cases_are_measured_in_processes_of_their_own(capsys):
     words = ("bench", "--shape", "ml-100k-shape", "--case", "ease", "--rounds", "1", "--threads", "1", "--json")
     code, out, err = run(capsys, *words)
@@ -65,7 +100,12 @@ def test_cases_are_measured_in_processes_of_their_own(capsys):
     assert code == 0
     assert (found["case"], found["clients"], found["threads"]) == ("ease", 943, 1)
     assert found["peak_memory_mb"] > 50
-    assert "ease on ml-100k-shape" in err
+    said = err.splitlines()
+    assert [line for line in said if line.startswith("ease on ml-100k-shape: round")] == [
+        f"ease on ml-100k-shape: round {number} of 3" for number in (1, 2, 3)
+    ]
+    assert said[-1].startswith("ease on ml-100k-shape:")
+    assert said[-1].endswith("s per round")
 
 
 @pytest.mark.parametrize("shape", [(50, 200, 2000), (7, 100, 300)])

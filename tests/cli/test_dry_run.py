@@ -28,6 +28,15 @@ def test_sizes_are_those_of_the_run(honest, name, options):
     assert found["seconds"] > 0
 
 
+def test_tables_in_half_precision_take_half_and_their_uploads_are_copies(honest):
+    method = fedrec.create("fedem", {"epochs": 1, "dim": 16}, protocol="none")
+    full, half = (
+        estimate(method, honest, RunOptions(rounds=2, store=store, out="x")) for store in ("disk", "disk-half")
+    )
+    assert half["private_bytes"] == pytest.approx(0.55 * full["private_bytes"], rel=0.03)
+    assert half["server_bytes"] == pytest.approx(2 * full["server_bytes"], rel=0.02)
+
+
 def test_the_command_prints_and_writes_no_folder(capsys, tmp_path):
     folder = tmp_path / "run"
     code, out, err = run(capsys, "train", "fedmf", *WORDS, "--out", folder, "--dry-run")

@@ -77,6 +77,34 @@ def test_state_on_disk_goes_on_where_it_ended(capsys, tmp_path, method):
     assert offered[0] == offered[1]
 
 
+def test_item_tables_in_half_precision_go_on_where_they_ended(capsys, tmp_path):
+    def train(name, store, rounds, *more):
+        words = ("train", "fedem", "--data", "demo", "--set", "epochs=1", "--set", "dim=4", "--rounds", str(rounds))
+        return run(capsys, *words, "--store", store, "--out", str(tmp_path / name), *QUIET, *more)
+
+    full, whole = (strict(train(store, store, 4)[1]) for store in ("memory", "disk-half"))
+    assert train("halves", "disk-half", 2, "--keep-checkpoints")[0] == 0
+    code, _, err = train("halves", "disk", 4, "--resume")
+    assert (code, "half_precision true, not false" in " ".join(err.split())) == (2, True)
+    resumed = strict(train("halves", "disk-half", 4, "--resume")[1])
+    for key in ("final", "test", "validation", "bytes"):
+        assert resumed[key] == whole[key], key
+    lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("memory", "disk-half", "halves")]
+    before, after, again = ([json.loads(line)["loss"] for line in found] for found in lines)
+    assert after == again
+    assert after != before
+    assert after == pytest.approx(before, rel=0.01)
+    users, tables = 4 * 4 + 4 * adapter_size(4), 4 * 400 * 4
+    assert full["private_state_mb"] == pytest.approx(500 * (users + tables) / 1e6)
+    assert whole["private_state_mb"] == pytest.approx(500 * (users + tables / 2) / 1e6)
+    offered = [fedrec.load_run(tmp_path / name).recommend("u444") for name in ("disk-half", "halves")]
+    assert offered[0] == offered[1]
+
+
+def adapter_size(dim):
+    return (2 * dim + 1) * 16 + 17 * 8 + 9
+
+
 def test_every_number_of_a_round_is_logged_for_tensorboard(capsys, tmp_path, monkeypatch):
     logged, closed = [], []
 

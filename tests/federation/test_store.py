@@ -13,9 +13,11 @@ from fedrec.sampling.samples import Samples
 ORDER = torch.tensor([3, 0, 4, 1, 2])
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk", "half"])
 def store(request, tmp_path):
-    made = ClientStore(ORDER, tmp_path / "state" if request.param == "disk" else None)
+    """Filled with numbers that half precision holds."""
+    folder = None if request.param == "memory" else tmp_path / "state"
+    made = ClientStore(ORDER, folder, half=request.param == "half")
     everybody = torch.arange(5)
     made.fill(everybody, {"table": everybody.float()[:, None, None].expand(5, 4, 2) * 10, "count": everybody})
     return made
@@ -37,9 +39,10 @@ def test_clients_have_what_was_written_for_them(store, who):
 
 
 def test_state_can_be_filled_in_parts_and_keeps_its_types(store):
-    assert (store.tensors["table"].dtype, store.tensors["count"].dtype) == (torch.float32, torch.int64)
+    kind = torch.float16 if store.half else torch.float32
+    assert (store.tensors["table"].dtype, store.tensors["count"].dtype) == (kind, torch.int64)
     assert store.tensors["table"].shape == (5, 4, 2)
-    assert store.nbytes == 5 * 4 * 2 * 4 + 5 * 8
+    assert store.nbytes == 5 * 4 * 2 * kind.itemsize + 5 * 8
     store.fill(torch.tensor([1, 4]), {"count": torch.tensor([-1, -4])})
     assert store.at(torch.arange(5))["count"].tolist() == [0, -1, 2, 3, -4]
     store.at(torch.tensor([2, 0])).write({"count": torch.tensor([7.0, 8.0])})
@@ -50,7 +53,8 @@ def test_state_can_be_filled_in_parts_and_keeps_its_types(store):
 def test_the_usual_cohorts_are_read_without_a_copy(store):
     """In storage order, that is; others are copies."""
     state = store.at(torch.tensor([0, 4, 1]))
-    assert state["table"].data_ptr() == store.tensors["table"][1:].data_ptr()
+    assert state["count"].data_ptr() == store.tensors["count"][1:].data_ptr()
+    assert store.half or state["table"].data_ptr() == store.tensors["table"][1:].data_ptr()
     base = store.tensors["table"].untyped_storage().data_ptr()
     assert store.at(torch.tensor([4, 0]))["table"].untyped_storage().data_ptr() != base
 
@@ -95,6 +99,23 @@ def test_state_on_disk_takes_its_space_at_once(tmp_path):
     store.fill(torch.arange(5), {"table": torch.ones(5, 4, 2), "nothing": torch.ones(5, 0)})
     assert (tmp_path / "some" / "where" / "table.bin").stat().st_size == 5 * 4 * 2 * 4
     assert (tmp_path / "some" / "where" / "nothing.bin").stat().st_size == 0
+
+
+def test_half_precision_is_of_item_tables_alone_and_rounds_by_a_2048th(tmp_path):
+    store, values = ClientStore(ORDER, tmp_path, half=True), torch.randn(5, 40, 8)
+    store.fill(torch.arange(5), {"table": values, "user": values[:, 0], "flags": values > 0})
+    assert [store.tensors[name].dtype for name in ("table", "user", "flags")] == [
+        torch.float16,
+        torch.float32,
+        torch.bool,
+    ]
+    assert (tmp_path / "table.bin").stat().st_size == 5 * 40 * 8 * 2
+    for clients in (torch.tensor([3, 0]), torch.tensor([1, 0])):  # beside each other, and not
+        found = store.at(clients)["table"]
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, values[clients])
+        assert torch.allclose(found, values[clients], rtol=2**-11, atol=2**-24)
+    assert torch.equal(store.at(torch.tensor([2]))["user"], values[2:3, 0])
 
 
 def test_a_disk_without_room_is_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ QUIET = {"progress": False, "device": "cpu"}
         ({"rounds": -1}, "option rounds is -1: .*greater than or equal to 0"),
         ({"evaluate_every": 0}, "option evaluate_every is 0"),
         ({"seed": 2**63}, "option seed"),
-        ({"store": "disc"}, "option store is 'disc': .*'memory' or 'disk'"),
+        ({"store": "disc"}, "option store is 'disc': .*'memory', 'disk' or 'disk-half'"),
         ({"privacy": {"clip": -1.0}}, r"option privacy\.clip is -1\.0"),
         ({"privacy": {"mechanism": "central", "clip": -2.0}}, r"option privacy\.clip is -2\.0"),
         ({"resume": True}, "resuming a run needs a run folder"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,8 @@ from fedrec.compute.device import cpu_threads
 from fedrec.errors import FedrecError
 
 PHASES = ("sampling", "training", "aggregation", "evaluation")
+ONCE = ("data stats", "split", "trainer", "lists")
+"""What happens once and is worth a column."""
 HEADS = (
     "case",
     "s/ round",
@@ -66,9 +68,11 @@ def bench_command(
     results = []
     with cpu_threads(threads):
         if here:
-            results = [bench.measure(c, s, rounds=rounds, device=device) for s in shapes for c in cases]
+            results = [
+                bench.measure(c, s, rounds=rounds, device=device, tell=_stage(c, s)) for s in shapes for c in cases
+            ]
         else:
-            for found in bench.run_all(cases, shapes, rounds=rounds, device=device, threads=threads):
+            for found in bench.run_all(cases, shapes, rounds=rounds, device=device, threads=threads, tell=_tell):
                 results.append(found)
                 err.print(f"{found['case']} on {found['shape']}: {_outcome(found)}", soft_wrap=True)
     if as_json or form == "json":
@@ -81,6 +85,15 @@ def bench_command(
         raise FedrecError(
             f"{len(failed)} of {len(results)} benchmarks failed; {first['case']} on {first['shape']}: {first['failed']}"
         )
+
+
+def _tell(words: str) -> None:
+    err.print(words, soft_wrap=True, style="dim", markup=False, highlight=False)
+
+
+def _stage(case: str, shape: str) -> Callable[[str], None]:
+    """Says which stage of a case begins."""
+    return lambda stage: _tell(f"{case} on {shape}: {stage}")
 
 
 def _growth(found: list[dict[str, Any]]) -> Table:
@@ -96,7 +109,26 @@ def _tables(results: list[dict[str, Any]]) -> Iterator[Table]:
     for shape in dict.fromkeys(found["shape"] for found in results):
         chosen = [found for found in results if found["shape"] == shape]
         where = dict.fromkeys(f"{r['device']}, threads: {r['threads']}" for r in chosen if "device" in r)
-        yield plain_table(HEADS, [_row(found) for found in chosen], title=shape, caption="; ".join(where) or None)
+        caption = "; ".join(where) or None
+        trained = [found for found in chosen if "seconds_per_round" in found or "once" not in found]
+        if trained:
+            yield plain_table(HEADS, [_row(found) for found in trained], title=shape, caption=caption)
+        stages = [name for name in ONCE if any(name in found.get("once", {}) for found in chosen)]
+        if stages:
+            once = [
+                [
+                    found["case"],
+                    *(_seconds(found["once"].get(name)) for name in stages),
+                    f"{found['peak_memory_mb']:,.0f}",
+                ]
+                for found in chosen
+                if "once" in found
+            ]
+            yield plain_table(("case", *stages, "MB"), once, title=f"{shape}: seconds, once", caption=caption)
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _row(found: dict[str, Any]) -> list[str]:
@@ -108,6 +140,8 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 
 def _outcome(found: dict[str, Any]) -> str:
+    if "once" in found and "seconds_per_round" not in found:
+        return f"split in {found['once']['split']:.2f} s"
     if "seconds_per_round" in found:
         return f"{found['seconds_per_round']:.3f} s per round"
     return f"failed: {found['failed']}" if "failed" in found else f"skipped: {found['skipped']}"

@@ -141,7 +141,7 @@ def train_command(
     threads: Annotated[
         int | None, _training(metavar="N", help="CPU threads; 1 beside other runs.", min=1)
     ] = DEFAULTS.threads,
-    store: Annotated[str, _training(metavar="WHERE", help="Client state: memory or disk.")] = DEFAULTS.store,
+    store: Annotated[str, _training(metavar="WHERE", help="Client state: memory, disk or disk-half.")] = DEFAULTS.store,
     out: Annotated[
         str | None, _folder(metavar="FOLDER", help="For logs, checkpoints, result and model.", callback=check_path)
     ] = None,
@@ -207,7 +207,7 @@ def train_command(
                 Central(dp, epsilon, delta, dp_clip, dp_noise, dp_observer),
                 privacy_of(ldp, ldp_clip, ldp_scale, ldp_delta, ldp_reproducible),
             ),
-            "store": choice("store", store, ("memory", "disk")),
+            "store": choice("store", store, ("memory", "disk", "disk-half")),
             "tensorboard": tensorboard,
             "threads": threads,
         }

@@ -26,7 +26,7 @@ from fedrec.federation.ledger import Ledger
 from fedrec.federation.mixture import Mixture
 from fedrec.federation.payload import Payload, State, Upload, client_bytes
 from fedrec.federation.stages import Noise
-from fedrec.federation.store import ClientState, ClientStore
+from fedrec.federation.store import ClientState, ClientStore, stored_type
 from fedrec.federation.task import Task
 from fedrec.federation.trainer import RoundReport, Setup
 from fedrec.sampling.negatives import Sampler
@@ -73,9 +73,10 @@ class Clients:
         self.cohort_samples = cohort_samples or SAMPLES[self.device.type]
         order = size_order(task.counts) if share is None else share[size_order(task.counts[share])]
         self.order = order
-        self.store = ClientStore(order, setup.store_folder, numbers=task.n_clients)
+        self.store = ClientStore(order, setup.store_folder, half=setup.half, numbers=task.n_clients)
         first = self._fresh(order[:1])
-        self.private_bytes = len(order) * sum(t.numel() * t.element_size() for t in first.values())
+        sizes = (t.numel() * stored_type(t, setup.half).itemsize for t in first.values())
+        self.private_bytes = len(order) * sum(sizes)
         check_fits(method, self.private_bytes, self.device, on_disk=setup.store_folder is not None)
         largest = max((t.numel() * t.element_size() for t in first.values()), default=1)
         self.most = max(1, TABLES[self.device.type] // max(largest, 4 * view.n_items))

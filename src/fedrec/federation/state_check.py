@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
+
+KEPT_IN_HALF = (torch.float16, torch.float32)
+"""A run may have kept its item tables in half precision; whoever reads its model has them in full."""
 
 
 class StateMismatchError(Exception):
@@ -18,7 +22,8 @@ def check_state(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     if extra := found.keys() - own.keys():
         raise StateMismatchError(f"{min(extra)} does not belong there")
     for name, tensor in own.items():
-        if found[name].dtype != tensor.dtype or not _fits(found[name].shape, tensor.shape):
+        same = found[name].dtype == tensor.dtype or (found[name].dtype, tensor.dtype) == KEPT_IN_HALF
+        if not same or not _fits(found[name].shape, tensor.shape):
             raise StateMismatchError(f"{name} is {_form(found[name])}, not {_form(tensor)}")
 
 

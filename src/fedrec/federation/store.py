@@ -17,11 +17,15 @@ from fedrec.sampling.samples import Samples
 class ClientStore:
     """The state of all clients, ordered so that the usual cohorts are contiguous and need no copy."""
 
-    def __init__(self, order: Tensor, folder: Path | None = None, *, numbers: int | None = None) -> None:
+    def __init__(
+        self, order: Tensor, folder: Path | None = None, *, half: bool = False, numbers: int | None = None
+    ) -> None:
         """``order`` lists the clients in storage order; with ``folder`` tensors live in memory-mapped files there.
 
-        ``numbers`` is how many clients there are in all, where only some of them have their state here.
+        ``half`` keeps item tables, the tensors of rows and columns per client, in half precision; what is read of them is a
+        copy in full precision. ``numbers`` is how many clients there are in all, where only some of them have their state here.
         """
+        self.half = half
         self.clients = len(order)
         self.row = torch.full((numbers if numbers is not None else len(order),), -1, dtype=torch.int64)
         self.row[order] = torch.arange(len(order))
@@ -36,12 +40,12 @@ class ClientStore:
         self.at(clients).write(state)
 
     def _allocate(self, name: str, like: Tensor) -> Tensor:
-        shape = (self.clients, *like.shape[1:])
+        shape, dtype = (self.clients, *like.shape[1:]), stored_type(like, self.half)
         if self.folder is None:
-            return torch.empty(shape, dtype=like.dtype, device=like.device)
+            return torch.empty(shape, dtype=dtype, device=like.device)
         size, path = torch.Size(shape).numel(), self.folder / f"{name}.bin"
-        _reserve(path, size * like.element_size())
-        return torch.from_file(str(path), shared=True, size=size, dtype=like.dtype).view(shape)
+        _reserve(path, size * dtype.itemsize)
+        return torch.from_file(str(path), shared=True, size=size, dtype=dtype).view(shape)
 
     def at(self, clients: Tensor) -> ClientState:
         """The state of these clients, to read and to write."""
@@ -51,6 +55,16 @@ class ClientStore:
     def nbytes(self) -> int:
         """Size of everything stored."""
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
+
+
+def stored_type(values: Tensor, half: bool) -> torch.dtype:
+    """How values of clients [c, ...] are stored: with ``half``, item tables [c, m, d] in half precision."""
+    return torch.float16 if half and values.dim() == 3 and values.dtype == torch.float32 else values.dtype
+
+
+def whole(values: Tensor) -> Tensor:
+    """What is stored in half precision in full precision."""
+    return values.float() if values.dtype == torch.float16 else values
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -109,7 +123,9 @@ class ClientState:
         if name in self._instead:
             return self._instead[name]
         stored = self._tensors[name]
-        return stored[self._slice] if self._slice is not None else stored.index_select(0, self._rows.to(stored.device))
+        if self._slice is not None:
+            return whole(stored[self._slice])
+        return whole(stored.index_select(0, self._rows.to(stored.device)))
 
     def __setitem__(self, name: str, values: Tensor) -> None:
         stored = self._tensors[name]
@@ -126,9 +142,9 @@ class ClientState:
     def take(self, name: str, samples: Samples) -> Tensor:
         """The touched rows of a personal item table, [c, R, d]; padding repeats row 0."""
         stored = self._tensors[name]
-        return row_copies.take(stored, samples.rows, self._rows.to(stored.device))
+        return whole(row_copies.take(stored, samples.rows, self._rows.to(stored.device)))
 
     def put(self, name: str, samples: Samples, block: Tensor) -> None:
         """Write back the touched rows of a personal item table."""
         stored = self._tensors[name]
-        row_copies.put(stored, samples.rows, self._rows.to(stored.device), samples.row_counts, block)
+        row_copies.put(stored, samples.rows, self._rows.to(stored.device), samples.row_counts, block.to(stored.dtype))

@@ -24,6 +24,8 @@ class Setup:
     privacy: Stage | None = None
     store_folder: Path | None = None
     """Keep the clients' state in memory-mapped files there instead of in memory."""
+    half: bool = False
+    """Keep the clients' item tables in half precision."""
     shares: Shares | None = None
     """Which clients live in this process, where several run one simulation."""
 

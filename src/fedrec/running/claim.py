@@ -26,6 +26,8 @@ class Claim(Identity):
     evaluate_every: int
     evaluate_users: int | None = None
     """How many users are evaluated, drawn by the seed; null: everybody."""
+    half_precision: bool = False
+    """Whether item tables of clients are kept in half precision."""
     rounds: int
     """Rounds asked for when the run began; a resumed run may ask for more."""
 
@@ -62,6 +64,7 @@ def claim_of(method: Recommender, split: Split, options: RunOptions, source: dic
         privacy=privacy,
         evaluate_every=options.evaluate_every,
         evaluate_users=options.evaluate_users,
+        half_precision=options.store == "disk-half",
         rounds=method.rounds if options.rounds is None else options.rounds,
     )
 
@@ -101,7 +104,7 @@ def check_same(known: Claim, wanted: Claim, folder: Path) -> None:
 
 def _settings(known: Claim, wanted: Claim) -> Iterator[tuple[str, Any, Any]]:
     """Everything that can differ, by name: broad things first, for they bring the others with them."""
-    names = ["method", "seed", "split_seed", "evaluate_every", "evaluate_users"]
+    names = ["method", "seed", "split_seed", "evaluate_every", "evaluate_users", "half_precision"]
     if known.split_hash != wanted.split_hash:  # the same rows may bear another name
         names.insert(1, "data")
     if "*" not in known.protocol + wanted.protocol:  # else a choice is what differs

@@ -16,6 +16,7 @@ from fedrec.federation.arrows import Arrows
 from fedrec.federation.config import PartialConfig
 from fedrec.federation.method import EachMethod
 from fedrec.federation.recommender import Recommender
+from fedrec.federation.store import stored_type
 from fedrec.federation.trainer import Setup, Trainer
 from fedrec.protocol.split import Split
 from fedrec.running.options import RunOptions
@@ -61,13 +62,16 @@ def estimate(method: Recommender, split: Split, options: RunOptions) -> Estimate
     scale = n / len(chosen)
     private = int(trainer.private_bytes * scale)
     server = method.server_bytes(private) + _server_bytes(trainer)
+    if options.store == "disk-half":  # what is uploaded from there is a copy
+        server += method.server_bytes(private)
+        private = _in_half(trainer, private)
     training, up, down = _rounds(method, trainer, scale)
     evaluation = None if training is None else _evaluation(trainer, len(chosen)) * (options.evaluate_users or n)
     rounds = method.rounds if options.rounds is None else options.rounds
     total = None
     if training is not None and evaluation is not None:
         total = rounds * training + -(-rounds // options.evaluate_every) * evaluation
-    free, on_disk = available(device), options.store == "disk"
+    free, on_disk = available(device), options.store != "memory"
     return Estimate(
         method=method.name,
         clients=n,
@@ -104,6 +108,13 @@ def _few(view: TrainingView, chosen: np.ndarray) -> TrainingView:
 
     history = None if view.history is None else part(view.history)
     return TrainingView(len(chosen), view.n_items, part(view.positives), part(view.excluded), history)
+
+
+def _in_half(trainer: Trainer, private: int) -> int:
+    """What becomes of so much private state with its item tables in half precision."""
+    own = [value for name, value in trainer.state().items() if name.startswith("clients.")]
+    full, half = (sum(t.numel() * stored_type(t, kind).itemsize for t in own) for kind in (False, True))
+    return int(private * half / max(1, full))
 
 
 def _server_bytes(trainer: Trainer) -> int:

@@ -41,8 +41,8 @@ class RunOptions(Settings):
     """Show progress on stderr."""
     privacy: Noise | None = None
     """Noise for differential privacy: on each upload (``Privacy``), or on sums over clients (``CentralPrivacy``)."""
-    store: Literal["memory", "disk"] = "memory"
-    """Where client state lives: in memory, or in memory-mapped files in the run folder."""
+    store: Literal["memory", "disk", "disk-half"] = "memory"
+    """Where client state lives: in memory, or in memory-mapped files in the run folder, there with item tables in half precision."""
     tensorboard: bool = False
     """Also log for TensorBoard, in the run folder."""
     threads: int | None = Field(None, ge=1)
@@ -78,7 +78,7 @@ class RunOptions(Settings):
         wishes = {
             "resuming a run": self.resume,
             "keeping checkpoints": self.keep_checkpoints,
-            "keeping client state on disk": self.store == "disk",
+            "keeping client state on disk": self.store != "memory",
             "logging for TensorBoard": self.tensorboard,
         }
         for wish, wanted in wishes.items():

@@ -65,7 +65,7 @@ def _train(
     peers: Peers,
 ) -> Run:
     device = resolve_device(options.device)
-    if options.store == "disk" and device.type != "cpu":
+    if options.store != "memory" and device.type != "cpu":
         raise ConfigError("client state on disk works on the CPU only; use device cpu or store memory.")
     if options.out is None:
         options = _calibrated(method, split, options, device)
@@ -126,8 +126,10 @@ def _rounds(
     start, folder, about = time.perf_counter(), options.out if peers.rank == 0 else None, versions()
     shares = Shares(torch.from_numpy(split.training.positives.counts), peers)
     stage = stage_of(options.privacy, options.seed) if options.privacy is not None else None
-    on_disk = options.out / STORE / str(peers.rank) if options.out and options.store == "disk" else None
-    trainer = method.trainer(split.training, Setup(options.seed, device, stage, on_disk, shares))
+    on_disk = options.out / STORE / str(peers.rank) if options.out and options.store != "memory" else None
+    trainer = method.trainer(
+        split.training, Setup(options.seed, device, stage, on_disk, half=options.store == "disk-half", shares=shares)
+    )
     state = RunState.fresh(claim, trainer, split, device, shares)
     told = [*_built_in(options, state, _privacy_note(stage, trainer, state), _privacy_notes(method)), *listeners]
     if not shares.first:

@@ -45,6 +45,20 @@ def test_projection_is_on_the_simplex_idempotent_and_shift_invariant():
     assert torch.allclose(project_simplex(rows + 3.7), found)
 
 
+@pytest.mark.parametrize("spread", [0.01, 1, 100])
+def test_projection_is_that_by_sorting(spread, monkeypatch):
+    """Where all entries stay, some do, or one does; and whatever the block of rows."""
+    rows = spread * torch.randn(40, 30, dtype=torch.float64)
+    ordered = rows.sort(dim=1, descending=True).values
+    excess = ordered.cumsum(1) - 1
+    index = torch.arange(1, 31)
+    support = (ordered * index > excess).sum(1, keepdim=True)
+    expected = (rows - excess.gather(1, support - 1) / support).clamp(min=0)
+    assert torch.allclose(project_simplex(rows), expected, atol=1e-12)
+    monkeypatch.setattr("fedrec.methods.fedem.similarity.BLOCK", 7 * 30)
+    assert torch.allclose(project_simplex(rows), expected, atol=1e-12)
+
+
 def test_identities_of_the_card():
     n = 5
     p = torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15])

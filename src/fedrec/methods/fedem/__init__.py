@@ -1,4 +1,4 @@
-"""FedEM: ``method`` (the arrows) and ``similarity`` (who is like whom, and the weights that follow)."""
+"""FedEM: ``method`` (the arrows), ``similarity`` (who is like whom, and the weights), ``approximate`` (for many clients)."""
 
 from fedrec.methods.fedem.method import VARIANTS, FedEM, FedEMConfig
 

@@ -41,6 +41,7 @@ from fedrec.method import (
     tensor,
 )
 from fedrec.methods.fedem import similarity as alike
+from fedrec.methods.fedem.approximate import mix_low_rank
 from fedrec.parts.centred import Products, centred_mix, on_tensor_cores
 from fedrec.parts.merger import ADAPTER, Merger
 from fedrec.parts.served import ServedSettings, uploaders
@@ -105,9 +106,9 @@ class FedEMConfig(ServedSettings, LearnedConfig):
     pca_sign: alike.Sign = "fixed"
     """Sign of the principal component: its largest entry is positive, or as the decomposition returns it."""
     sketch: int | None = Field(None, ge=8)
-    """Approximate distances of whole tables from so many random projections (512 is good); none: exactly."""
-    neighbours: int | None = Field(None, ge=1)
-    """Approximate personal means: so many weights that deviate most from the mean weights count (64 is good); none: all."""
+    """Approximate distances of whole tables from sketches of so many numbers (512 is good); none: exactly."""
+    rank: int | None = Field(None, ge=1)
+    """Approximate personal means by weights of so many ranks beside each client's own (8 is good); none: exactly."""
     products: Products = "tf32"
     """Distances and means of whole tables on a GPU: on its tensor cores, relative to the mean table, or in float32."""
     weights: alike.Weights = "scaled"
@@ -326,8 +327,8 @@ class SimilarFedEM(FedEM, EachMethod):
             weights = near / near.sum(1, keepdim=True)
         else:
             weights = alike.simplex_weights(near, share, c.alpha, c.weights)
-        if c.neighbours is not None:
-            personal = alike.mix_near(weights, tables, c.neighbours)
+        if c.rank is not None:
+            personal = mix_low_rank(weights, tables, c.rank, task.seed)
         else:
             personal = (centred_mix if on_tensor_cores(c.products, tables) else mix)(weights, tables)
         return self._next(task, server, round, slot, personal)
