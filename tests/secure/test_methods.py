@@ -41,6 +41,7 @@ def behind_secure_sums(name, options, split, rounds):
     [
         ("fedgram", {"lam": 20}, 1, True),
         ("fedslist", {}, 1, True),
+        ("fedgains", {"gain_rounds": 1}, 3, False),
         ("fedmf", {"dim": 4, "lr": 0.05, "epochs": 2, "participation": 0.5}, 2, False),
         ("popularity", {}, 1, True),
     ],

@@ -9,7 +9,10 @@ from fedrec.federation.simulation import Simulation
 from fedrec.federation.trainer import Setup
 from fedrec.methods.fedgains import FedGains
 from fedrec.methods.fedgains.config import RANKINGS, without
+from fedrec.methods.fedgains.gains import log_ranks
 from fedrec.methods.fedslist import FedSlist
+from fedrec.parts.order import ONE as ONE_UNIT
+from fedrec.parts.order import add_histories
 from fedrec.testing import MethodSuite
 
 EVERYBODY = torch.arange(40)
@@ -101,7 +104,7 @@ def test_weights_for_the_gains_know_nothing_of_the_items_they_are_fitted_on(smal
         assert torch.equal(ahead.server[f"before.next.{name}"], plain.server[name])
 
 
-def test_items_of_one_moment_behind_it_do_not_leak_into_a_pick(small):
+def test_a_pick_is_among_items_not_had_before_it_which_are_ranked_with_what_was(small):
     method = FedGains(**SHAPE)
     ahead = Simulation(method, small.training)
     ahead.round(0)
@@ -119,6 +122,33 @@ def test_items_of_one_moment_behind_it_do_not_leak_into_a_pick(small):
             assert bool(picks.open[client, pick].sum() == small.data.n_items - place)
             alone = method.config.features(model, "before", history[client : client + 1, :place])
             assert torch.equal(picks.features[client, pick], alone[0])
+
+
+def test_the_rankings_are_those_of_the_definition(small):
+    found = federated(small.training, gain_rounds=0, keep=None, recent=4)
+    view, m = small.training, small.data.n_items
+    plain = federated(view, FedSlist, keep=None)
+    past, after = (torch.zeros(m, m, dtype=torch.int64) for _ in range(2))
+    history = found.clients.store.at(EVERYBODY)["history"]
+    add_histories(past, after, history, (history >= 0).sum(1), found.method.config.decay(True))
+    inverse = torch.linalg.inv((past.triu() + past.triu(1).T).double() / ONE_UNIT + SHAPE["lam"] * torch.eye(m))
+    weights = inverse @ (after + after.T).double() / ONE_UNIT / 2
+    weights -= inverse * (weights.diagonal() / inverse.diagonal())
+    had = torch.zeros(40, m, dtype=torch.float64)
+    counts, now = torch.zeros(m), torch.zeros(m)
+    for client in range(40):
+        own = torch.from_numpy(view.history[client].copy()).long()
+        had[client, own] = 1
+        counts[own] += 1
+        now[own[-4:]] += 1
+    model = {name: value for name, value in found.server.items() if name != "stage"}
+    features = found.method.config.features(model, "now", history)
+    assert torch.equal(order(features[..., 0]), order(plain.scores(EVERYBODY)))
+    assert torch.allclose(model["now.alike.weights"].double(), weights, atol=1e-4)
+    alike = torch.exp(-features[..., 3]) - torch.exp(-log_ranks((had @ weights).float()))
+    assert float((alike.abs() > 1).float().mean()) < 0.01  # rounding may swap items that are nearly equal
+    for column, expected in ((4, counts), (5, now)):
+        assert torch.equal(features[..., column], log_ranks(expected[None]).expand(40, -1))
 
 
 def timeless(split):
