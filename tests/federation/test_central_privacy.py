@@ -35,7 +35,10 @@ def test_clipping_is_of_all_parts_together_and_tells_no_rows():
     flat = torch.cat([out["items"].flatten(1), out["table"].value - known, out["net"]], 1)
     assert flat.norm(dim=1).tolist() == pytest.approx([0.7, 0.7], rel=1e-5)
     assert out["items"].shape == (2, 6, 3)
+    left = out["net"][:, :1] / 3  # of every client's upload
+    torch.testing.assert_close(out["table"].value, known + 2 * left.expand(2, 4))
     same = stage(clip=1e6).apply(parts, torch.tensor([0, 1]), 0)
+    assert torch.equal(same["table"].value, known + 2)
     assert torch.equal(same["items"], rows.dense())
     assert stage().weights(torch.tensor([3.0, 9.0])).tolist() == [1, 1]
 
