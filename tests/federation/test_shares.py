@@ -158,6 +158,7 @@ def test_one_process_has_everything_and_changes_nothing():
         False,
     )
     assert shares.losses([(clients, clients)])[0][0] is clients
+    assert shares.sums(2**40 + 1) == [2**40 + 1], "bytes of a long run are counted to the last one"
 
 
 def test_clients_live_where_they_were_dealt_to():

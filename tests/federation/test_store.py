@@ -3,6 +3,7 @@
 import errno
 import os
 
+import numpy as np
 import pytest
 import torch
 
@@ -116,6 +117,13 @@ def test_half_precision_is_of_item_tables_alone_and_rounds_by_a_2048th(tmp_path)
         assert not torch.equal(found, values[clients])
         assert torch.allclose(found, values[clients], rtol=2**-11, atol=2**-24)
     assert torch.equal(store.at(torch.tensor([2]))["user"], values[2:3, 0])
+
+
+def test_what_is_written_is_in_the_file(tmp_path):
+    store = ClientStore(ORDER, tmp_path)
+    store.fill(torch.arange(5), {"count": torch.arange(5)})
+    store.at(torch.tensor([4]))["count"] = torch.tensor([40])
+    assert np.fromfile(tmp_path / "count.bin", np.int64).tolist() == [3, 0, 40, 1, 2]
 
 
 def test_a_disk_without_room_is_one_sentence_and_leaves_no_file(tmp_path, monkeypatch):
