@@ -256,3 +256,14 @@ def test_the_reference_names_the_device_of_everything_it_makes():
     assert_same(here, there)
     assert torch.equal(valid[0], here.valid)
     assert torch.equal(valid[1], here.valid_rows)
+
+
+def test_where_nothing_is_excluded_everything_may_be_drawn():
+    """Also by the reference, which has nothing to search in then."""
+    items, nothing = Ragged.build(np.zeros(3, np.int64), np.arange(3), 1), np.zeros(0, np.int64)
+    view = TrainingView(1, 4, items, Ragged.build(nothing, nothing, 1))
+    drawn = [
+        Sampler(view, reference=one).draw(torch.tensor([0]), negatives=4, seed=0, round=0) for one in (False, True)
+    ]
+    assert_same(*drawn)
+    assert drawn[0].items.view(3, 5)[:, 1:].sort(1).values.tolist() == [[0, 1, 2, 3]] * 3
