@@ -142,3 +142,11 @@ def test_parts_are_put_together_and_later_files_win(study, tmp_path):
     assert text.index("## ml-100k") < text.index("## filmtrust")
     assert "No results are stored for ml-1m, lastfm-2k, amazon-video." in text
     assert "fedslist" in readme.read_text()
+
+
+@pytest.mark.parametrize("replaced", ["ease", "fedslist", "fedfast"])
+def test_a_test_is_shown_beside_the_two_runs_it_compares_and_no_others(study, tmp_path, replaced):
+    other = study.model_copy(update={"rows": [record(replaced, 0.09)], "tests": []})
+    for name, part in (("a", study), ("b", other)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(part.model_dump(mode="json")))
+    assert bool(stored(tmp_path).tests) == (replaced == "fedfast")

@@ -46,13 +46,20 @@ def stored(folder: Path) -> StudyResult:
     for row in (row for part in parts for row in part.rows):
         if row.selected_rounds or (row.data, row.label) not in rows:
             rows[row.data, row.label] = row
-    tests = {(test.data, test.label): test for part in parts for test in part.tests}
+    tests = {(test.data, test.label): test for part in parts for test in part.tests if _of_shown(test, part, rows)}
     union = {
         name: list(dict.fromkeys(value for part in parts for value in getattr(part, name)))
         for name in ("data", "seeds")
     }
     union["data"].sort(key=find("leaderboard").data.index)
     return parts[0].model_copy(update={"rows": list(rows.values()), "tests": list(tests.values()), **union})
+
+
+def _of_shown(test: TestRecord, part: StudyResult, rows: dict[tuple[str, str], RowRecord]) -> bool:
+    """Whether both sides of a file's test are what is shown: another file may have replaced either by another run."""
+    its = {(row.data, row.label): row for row in part.rows}
+    pair = [(test.data, label) for label in (test.label, test.reference)]
+    return all(key in its and its[key].values == rows[key].values for key in pair)
 
 
 def page(study: StudyResult) -> str:
@@ -63,7 +70,7 @@ def page(study: StudyResult) -> str:
         f"{study.title}. {study.note}",
         "NDCG@10 and HR@10 against all items come first, then against 99 sampled ones. Clients score with their training items "
         "(`history_at_test=train`). Bytes are of a whole run, all clients together. `p` is Wilcoxon's, after Holm, of the difference in "
-        f"{QUALITY} to the row that is best on validation (ref). Seconds are of a run with its evaluations, often taken beside other work.",
+        f"{QUALITY} to the row that is best on validation (ref); a row without them was not run beside it. Seconds are of a run with its evaluations, often taken beside other work.",
         f"`fedrec reproduce leaderboard` runs it. Rows without a run are named below each table.\n\n![quality against bytes]({PICTURE})",
     ]
     for data in study.data:
