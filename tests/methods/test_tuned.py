@@ -2,6 +2,7 @@ import pytest
 
 from fedrec.methods import BUILT_IN, create, find
 from fedrec.methods.tuned import tuned
+from fedrec.studies.study import find as find_study
 
 FEDERATED = ["fedmf", "fedncf", "fedfast", "pfedrec", "colr", "gpfedrec", "fedrap", "fedcia", "fedem"]
 
@@ -22,6 +23,12 @@ def test_every_tuned_setting_is_one_the_method_has(name, protocol, data):
     assert known.pop("rounds", made.rounds) == made.rounds
     kind = find(name)
     assert kind.configure(kind.completed(known, protocol, data)) == made.config
+
+
+@pytest.mark.parametrize(("one", "other"), [("fedgram", "ease"), ("fedslist", "slist"), ("fedsasrec", "sasrec")])
+@pytest.mark.parametrize("data", find_study("leaderboard").data)
+def test_a_federated_model_has_the_settings_of_the_same_model_from_collected_data(one, other, data):
+    assert tuned(one, "honest", data) == tuned(other, "honest", data)
 
 
 def test_colr_and_fedfast_are_what_their_authors_state_for_the_papers_table():
