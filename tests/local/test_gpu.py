@@ -175,6 +175,7 @@ def test_rows_are_taken_and_put_back(dim: int, tile: int, monkeypatch: pytest.Mo
     assert torch.equal(taken.cpu(), rows.take(tables, samples.rows, owners))
     shared = gpu_rows.take(copied[2], moved.rows, owners.to(DEVICE))
     assert torch.equal(shared.cpu(), tables[2][samples.rows.long()])
+    assert gpu_rows.take(copied[:0], moved.rows[:0], owners[:0].to(DEVICE)).shape == (0, *taken.shape[1:])
     gpu_rows.put(copied, moved.rows, owners.to(DEVICE), moved.row_counts, taken + 1)
     rows.put(tables, samples.rows, owners, samples.row_counts, taken.cpu() + 1)
     assert torch.equal(copied.cpu(), tables)

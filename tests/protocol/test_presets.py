@@ -38,6 +38,7 @@ def test_a_protocol_is_spelled_as_it_is_read(options):
         ("honest:candidates", "is no protocol"),
         ("honest:candidtes=0", "did you mean 'candidates'"),
         ("honest:candidates=-1", "candidates"),
+        ("honest:candidates=0, candidates = 5", "a choice twice"),
     ],
 )
 def test_what_is_no_protocol_is_refused(name, words):

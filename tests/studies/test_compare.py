@@ -73,6 +73,12 @@ def test_a_reference_may_be_chosen_and_any_metric_tested(done):
     assert result.tests[1].difference == pytest.approx(expected.mean())
 
 
+def test_the_reference_may_be_named_as_its_method_was(done):
+    out, _ = done
+    result = compare(METHODS, settings=SETTINGS, seeds=2, out=out, reference="slow=fedmf", **QUIET)
+    assert {test.reference for test in result.tests} == {"slow"}
+
+
 def test_the_cells_are_those_of_studies(done):
     out, _ = done
     before = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.name != "lock"}

@@ -34,7 +34,7 @@ def _copy(table: Tensor, owners: Tensor, rows: Tensor, counts: Tensor, block: Te
     c, r, d = block.shape
     columns = int(triton.next_power_of_2(d))
     tile = max(1, TILE // columns)
-    stride = table[0].numel() if table.dim() == 3 else 0
+    stride = table.shape[1] * d if table.dim() == 3 else 0
     if block.numel():
         with torch.cuda.device_of(table):
             copy_rows[c, triton.cdiv(r, tile)](

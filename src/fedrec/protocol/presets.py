@@ -75,6 +75,8 @@ def preset(name: str | Protocol) -> Protocol:
             f"'{name}' is no protocol; choices follow its name as in honest:candidates=0,min_interactions=5."
         )
     options = {key.strip(): read_value(text.strip()) for key, _, text in pairs}
+    if len(options) < len(pairs):
+        raise ConfigError(f"'{name}' makes a choice twice; leave one out.")
     return PRESETS[base].with_options(**options) if options else PRESETS[base]
 
 

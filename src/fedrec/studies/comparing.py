@@ -61,8 +61,9 @@ def compare(
         data, protocol = data or first.source.get("path", first.data), protocol or spelled(first.protocol_options)
     protocol, data = protocol or "honest", data or "ml-100k"
     chosen, names = preset(protocol), (data,) if isinstance(data, str) else tuple(data)
-    reference = Path(reference).name if reference is not None and reference in methods else reference
     labels = [row.label for row in rows]
+    if reference is not None and reference in methods:  # as the method was given: a folder, a file, or with its label
+        reference = labels[list(methods).index(reference)]
     for label in settings or {}:
         if label not in labels or label in folders:
             raise ConfigError(unknown("method of the comparison", label, [x for x in labels if x not in folders]))
