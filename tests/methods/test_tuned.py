@@ -25,9 +25,11 @@ def test_every_tuned_setting_is_one_the_method_has(name, protocol, data):
     assert kind.configure(kind.completed(known, protocol, data)) == made.config
 
 
-@pytest.mark.parametrize(("one", "other"), [("fedgram", "ease"), ("fedslist", "slist"), ("fedsasrec", "sasrec")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("fedgram", "ease"), ("fedslist", "slist"), ("fedsasrec", "sasrec"), ("fedgains", "fedslist")]
+)
 @pytest.mark.parametrize("data", find_study("leaderboard").data)
-def test_a_federated_model_has_the_settings_of_the_same_model_from_collected_data(one, other, data):
+def test_methods_that_share_a_model_have_the_same_settings_of_it(one, other, data):
     assert tuned(one, "honest", data) == tuned(other, "honest", data)
 
 
