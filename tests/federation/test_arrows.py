@@ -51,7 +51,7 @@ def test_what_a_method_does_unless_it_says_otherwise(small):
     assert method.kinds(task(), {}, torch.arange(3)) is None
     assert method.own_data(small.training, torch.arange(3)) == {}
     assert method.privacy_problem() is None
-    assert method.server_bytes(1000) == 0
+    assert method.server_bytes(10, 20, 1000) == 0
     assert method.views == ()
     assert method.mixture(task(), None, {}) is None
     assert method.client_groups(task()) == {}

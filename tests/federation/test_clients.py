@@ -208,7 +208,9 @@ def test_a_saved_state_is_continued_and_copied(small):
 @pytest.mark.parametrize(("have", "fits"), [(N * 20 + 1000, True), (N * 20 + 999, False)])
 def test_state_must_fit_where_it_is_kept_in_memory(small, monkeypatch, tmp_path, have, fits):
     monkeypatch.setattr(engine, "available", lambda device: have)
-    monkeypatch.setattr(Plain, "server_bytes", lambda self, private: 1000 * (private == N * 20))
+    monkeypatch.setattr(
+        Plain, "server_bytes", lambda self, clients, items, private: 1000 * ((clients, private) == (N, N * 20))
+    )
     if not fits:
         with pytest.raises(
             ConfigError, match=r"^plain needs about 0.0 GB for its state, but 0.0 GB are free on cpu; lower"

@@ -40,8 +40,8 @@ class Talking(FedMF):
     def privacy_problem(self) -> str:
         return "it talks"
 
-    def server_bytes(self, private: int) -> int:
-        return 3 * private
+    def server_bytes(self, clients: int, items: int, private: int) -> int:
+        return 3 * private + clients * items
 
     def own_data(self, view: TrainingView, clients: Tensor) -> State:
         return {"note": clients[:, None].float()}
@@ -66,7 +66,7 @@ def test_what_the_base_says_is_kept(small: fedrec.Split) -> None:
     simulation.round(0)
     assert (simulation.logits, method.rounds, method.name) == (False, 7, "talking+static")
     assert method.privacy_problem() == "it talks"
-    assert method.server_bytes(5) == 15
+    assert method.server_bytes(2, 4, 5) == 23
     assert simulation.diagnostics()["visits"] == 40
     assert simulation.client_groups()["first"].tolist() == [0]
     assert simulation.views == ("doubled", "unmerged")

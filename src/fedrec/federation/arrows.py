@@ -154,8 +154,8 @@ class Arrows(Recommender):
         """What a privacy stage changes in this method, in words for its user."""
         return ()
 
-    def server_bytes(self, private: int) -> int:
-        """Memory the server needs beside ``private`` bytes of client state, where it is of that order."""
+    def server_bytes(self, clients: int, items: int, private: int) -> int:
+        """Memory the server needs beside ``private`` bytes of state of so many clients, where it is of that order."""
         return 0
 
     @property

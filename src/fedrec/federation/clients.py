@@ -77,7 +77,7 @@ class Clients:
         first = self._fresh(order[:1])
         sizes = (t.numel() * stored_type(t, setup.half).itemsize for t in first.values())
         self.private_bytes = len(order) * sum(sizes)
-        check_fits(method, self.private_bytes, self.device, on_disk=setup.store_folder is not None)
+        check_fits(method, task, self.private_bytes, on_disk=setup.store_folder is not None)
         largest = max((t.numel() * t.element_size() for t in first.values()), default=1)
         self.most = max(1, TABLES[self.device.type] // max(largest, 4 * view.n_items))
         for chunk in torch.split(order, self.most):
@@ -255,9 +255,9 @@ def timed(report: RoundReport, name: str, device: torch.device) -> Iterator[None
         report.seconds[name] = report.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def check_fits(method: Arrows, private: int, device: torch.device, *, on_disk: bool) -> None:
+def check_fits(method: Arrows, task: Task, private: int, *, on_disk: bool) -> None:
     """Refuse a run whose client state cannot fit, with the numbers."""
-    needed = private + method.server_bytes(private)
+    needed, device = private + method.server_bytes(task.n_clients, task.n_items, private), task.device
     have = available(device)
     if not on_disk and needed > have:
         raise ConfigError(

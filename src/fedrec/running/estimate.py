@@ -61,9 +61,9 @@ def estimate(method: Recommender, split: Split, options: RunOptions) -> Estimate
     trainer = everybody.trainer(few, Setup(options.seed, device))
     scale = n / len(chosen)
     private = int(trainer.private_bytes * scale)
-    server = method.server_bytes(private) + _server_bytes(trainer)
+    server = method.server_bytes(n, view.n_items, private) + _server_bytes(trainer)
     if options.store == "disk-half":  # what is uploaded from there is a copy
-        server += method.server_bytes(private)
+        server += method.server_bytes(n, view.n_items, private)
         private = _in_half(trainer, private)
     training, up, down = _rounds(method, trainer, scale)
     evaluation = None if training is None else _evaluation(trainer, len(chosen)) * (options.evaluate_users or n)

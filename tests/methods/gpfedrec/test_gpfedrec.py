@@ -229,3 +229,9 @@ def test_a_saturated_float32_sigmoid_leaves_its_negative_alone() -> None:
 def test_the_loss_of_sigmoids_trains_a_client(small: fedrec.Split) -> None:
     plain, saturating = (simulate(small, 2, bce=kind) for kind in ("logits", "sigmoid"))
     torch.testing.assert_close(saturating.scores(EVERYBODY), plain.scores(EVERYBODY), atol=1e-3, rtol=1e-3)
+
+
+def test_the_server_needs_three_tables_per_client_whatever_clients_keep():
+    plain, merging = fedrec.create("gpfedrec", dim=32), fedrec.create("gpfedrec", dim=32, merge="elastic")
+    assert plain.server_bytes(943, 1682, 10**6) == 3 * 4 * 943 * 1682 * 32
+    assert merging.server_bytes(943, 1682, 10**9) == plain.server_bytes(943, 1682, 10**6)

@@ -183,7 +183,7 @@ class FedEM(Method):
             state[ADAPTER] = theta.expand(len(clients), -1)
         return state
 
-    def server_bytes(self, private: int) -> int:
+    def server_bytes(self, clients: int, items: int, private: int) -> int:
         """One table per aggregated client."""
         return int(private * self.config.agg_ratio)
 
@@ -282,7 +282,7 @@ class MeanFedEM(FedEM, SumMethod):
 
     server_keeps = "one item table (m x d)"
 
-    def server_bytes(self, private: int) -> int:
+    def server_bytes(self, clients: int, items: int, private: int) -> int:
         """One table, whatever the number of clients."""
         return 0
 

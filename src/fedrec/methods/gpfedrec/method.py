@@ -190,10 +190,9 @@ class GPFedRec(TableMethod, EachMethod):
         side_by_side = theta[:, : 2 * d * first].view(-1, 2, first, d).transpose(1, 2).flatten(1)
         return torch.cat([side_by_side, theta[:, 2 * d * first :]], dim=1)
 
-    def server_bytes(self, private: int) -> int:
-        """Personal tables, and at times all uploads and their means: about three tables for a client's row of scores."""
-        # The private bytes also hold the networks, which a factor somewhat below 3 makes up for.
-        return int(2.5 * private * self.config.dim)
+    def server_bytes(self, clients: int, items: int, private: int) -> int:
+        """Personal tables, and at times all uploads and their means."""
+        return 3 * 4 * clients * items * self.config.dim
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """The common table and r_u; who has no r_u yet is drawn to the common table."""
