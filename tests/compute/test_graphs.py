@@ -71,11 +71,15 @@ def test_only_so_many_shapes_are_recorded(monkeypatch):
     assert pretended.recordings == 2
 
 
-def test_what_cannot_be_recorded_is_called():
+def test_what_cannot_be_recorded_is_called_and_that_is_said_once():
     def refuse(function, inputs):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     recorded = Recorded(recorder=refuse)
+    with pytest.warns(UserWarning, match=r"slower: operation not permitted") as said:
+        for _ in range(4):
+            recorded(add, torch.tensor([0]), torch.tensor([1]))
+    assert len(said) == 1
     for number in range(5):
         assert recorded(add, torch.tensor([number]), torch.tensor([1]))[0].tolist() == [number + 1]
     assert "not permitted" in recorded.problem

@@ -10,6 +10,7 @@ nothing but its inputs and tensors that stay where they are, which it may change
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import Any
@@ -106,6 +107,7 @@ class Recorded:
             self._made[shapes] = static, recorder(function, static)
         except RuntimeError as error:  # what cannot be recorded is still right when it is called
             self.problem = str(error.__context__ or error)  # ending a failed recording fails, too
+            warnings.warn(f"steps are not recorded on the GPU from here on, which is slower: {self.problem}", stacklevel=2)
         return not self.problem
 
 

@@ -63,4 +63,4 @@ class PairNetwork(LocalProblem):
     def suits(self, kind: Kind, params: Params, steps: Sequence[Step]) -> bool:
         """The twin takes one joint step of Adam, and wants hidden layers."""
         one = len(steps) == 1 and steps[0].optimizer == "adam" and steps[0].is_plain("user", "network", "block")
-        return one and self.tower is not None
+        return one and len(self.widths) > 1

@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 128
+PROGRAMS = 1 << 12
+"""For one client at most: a device takes 65,535 of them."""
 WHOLE = tl.constexpr(
     6755399441055744.0
 )  # 1.5 * 2**52: adding and taking it off again rounds to whole numbers, ties to even
@@ -21,11 +23,10 @@ WHOLE = tl.constexpr(
 def add_pairs(
     items, lengths, near, left, after, scale, past, then, width, size, alike, TILE: tl.constexpr
 ):  # fmt: skip
-    """All pairs of one position of one client."""
+    """All pairs of some positions of one client."""
     client = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1)
     n = tl.load(lengths + client).to(tl.int32)
-    if i < n:
+    for i in range(tl.program_id(1), n, tl.num_programs(1)):
         row = tl.load(items + client * width + i).to(tl.int64)
         share = tl.load(scale + client)
         for start in range(0, n, TILE):
@@ -51,7 +52,7 @@ def add_all(
         return
     near, left, then, scale = tables
     with torch.cuda.device_of(past):
-        add_pairs[len(items), longest](
+        add_pairs[len(items), min(longest, PROGRAMS)](
             items.contiguous(), lengths, near, left, then, scale, past, after, items.shape[1], len(past), alike,
             TILE=TILE, num_warps=4, enable_fp_fusion=False,  # a product is rounded before anything is added to it
         )  # fmt: skip
