@@ -76,11 +76,11 @@ def test_what_cannot_be_recorded_is_called_and_that_is_said_once():
         raise RuntimeError("operation not permitted when stream is capturing")
 
     recorded = Recorded(recorder=refuse)
-    with pytest.warns(UserWarning, match=r"slower: operation not permitted") as said:
-        for _ in range(4):
-            recorded(add, torch.tensor([0]), torch.tensor([1]))
-    assert len(said) == 1
-    for number in range(5):
+    for _ in range(2):
+        recorded(add, torch.tensor([0]), torch.tensor([1]))
+    with pytest.warns(UserWarning, match=r"slower: operation not permitted"):
+        recorded(add, torch.tensor([0]), torch.tensor([1]))
+    for number in range(5):  # and not again: warnings of this package are errors here
         assert recorded(add, torch.tensor([number]), torch.tensor([1]))[0].tolist() == [number + 1]
     assert "not permitted" in recorded.problem
 

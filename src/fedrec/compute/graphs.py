@@ -107,7 +107,9 @@ class Recorded:
             self._made[shapes] = static, recorder(function, static)
         except RuntimeError as error:  # what cannot be recorded is still right when it is called
             self.problem = str(error.__context__ or error)  # ending a failed recording fails, too
-            warnings.warn(f"steps are not recorded on the GPU from here on, which is slower: {self.problem}", stacklevel=2)
+            warnings.warn(
+                f"steps are not recorded on the GPU from here on, which is slower: {self.problem}", stacklevel=2
+            )
         return not self.problem
 
 
