@@ -478,7 +478,7 @@ def test_the_order_of_histories_makes_another_cell_for_methods_that_learn_from_i
 ORDER = "title = 'Order'\ndata = ['DATA']\nprotocols = ['honest']\ncolumns = ['hr@10']\n" + "".join(
     f"[[rows]]\nlabel = '{label}'\nmethod = '{method}'\nsettings = {settings}\n"
     for label, method, settings in [
-        ("fedmf", "fedmf", "{}"), ("fedgram", "fedgram", "{}"), ("ease", "ease", "{}"), ("slist", "slist", "{}"),
+        ("fedmf", "fedmf", "{}"), ("fedgram", "fedgram", "{ delta_q = 'none' }"), ("ease", "ease", "{ delta_q = 'none' }"), ("slist", "slist", "{}"),
         ("fedslist", "fedslist", "{}"), ("unordered", "slist", "{ order = 'none' }"), ("fading", "ease", "{ delta_q = 5 }"),
         ("fading sums", "fedgram", "{ delta_q = 5 }"),
     ]

@@ -34,7 +34,7 @@ def blended(split):
 def test_scores_are_weighted_sums_of_what_parts_say_on_one_scale(split):
     trainer = Blend(parts=TWO, weights=(0.25, 2)).trainer(split.training, Setup())
     trainer.round(0)
-    parts = [alone("popularity", split).double(), alone("ease", split, lam=30).double()]
+    parts = [alone("popularity", split).double(), alone("ease", split, lam=30, delta_q=None).double()]
     expected = sum(
         weight * (x - x.mean(1, keepdim=True)) / x.std(1, unbiased=False, keepdim=True)
         for weight, x in zip((0.25, 2), parts, strict=True)
