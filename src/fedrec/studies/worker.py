@@ -65,7 +65,13 @@ def _in_child(job: Job, reports: TextIO) -> NoReturn:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(KILLED_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _say(reports, run(job, reports))
+    try:
+        found = run(job, reports)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes after its last word is for the next cell
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        found = INTERRUPTED
+    _say(reports, found)
     reports.flush()
     os._exit(0)
 
