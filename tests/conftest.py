@@ -4,6 +4,8 @@ from __future__ import annotations
 
 # ruff: noqa: I001
 import os
+import sys
+from contextlib import suppress
 from functools import cache
 
 import fedrec  # before torch, so that its threads sleep while they wait
@@ -21,6 +23,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside other workers one thread each,
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 else:
     torch.set_num_threads(2)
+
+
+with suppress(ImportError):  # a part of dp_accounting; its handler closes the stream it found, which would be pytest's
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 FIRST = ("deploy/test_processes.py", "studies/test_reproduce.py", "methods/test_merged.py")
