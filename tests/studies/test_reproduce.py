@@ -443,6 +443,21 @@ worker._attend(cell, sys.stdout)
 """
 
 
+LAST_WORD = """
+import os, signal, sys
+from fedrec.studies import worker
+worker.run = lambda job, reports: {"state": worker.FINISHED}
+worker._say = lambda reports, said: (print(said["state"], flush=True), os.kill(os.getpid(), signal.SIGINT))
+worker._in_child(None, sys.stdout)
+"""
+
+
+def test_an_interruption_after_its_last_word_does_not_end_a_cell():
+    """It is for the next one, which would count as failed if this process said that it was ended."""
+    done = subprocess.run([sys.executable, "-c", LAST_WORD], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, ["finished"])
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_worker_ends_its_cell_when_nobody_feeds_it_any_more():
     """Also in the middle of a round, when the cell has nothing to say for long."""
