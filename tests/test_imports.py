@@ -53,6 +53,15 @@ def test_asking_for_the_version_loads_nothing_heavy() -> None:
     assert in_a_new_process(program).splitlines()[1] == "[]"
 
 
+@pytest.mark.parametrize("words", [["data", "list"], ["data", "stats", "demo"], ["data", "stats", "no-such-set"]])
+def test_commands_on_data_load_no_torch(words: list[str]) -> None:
+    program = (
+        f"import sys\nfrom fedrec.cli import main\ntry:\n    main({words})\nexcept SystemExit:\n    pass\n"
+        "print([n for n in ('torch', 'numba', 'scipy') if n in sys.modules])"
+    )
+    assert in_a_new_process(program).splitlines()[-1] == "[]"
+
+
 def test_only_deployment_imports_flower() -> None:
     program = (
         "import sys, fedrec, fedrec.api, fedrec.methods, fedrec.cli.app, fedrec.deploy.site, fedrec.deploy.run\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,15 @@ def read_value(text: str) -> Any:
         return json.loads(text.lower() if text.lower() in ("true", "false", "null") else text)
     except (ValueError, RecursionError):
         return text.lower() if text.lower() == "none" else text
+
+
+def finite(value: Any) -> Any:
+    """Plain values for JSON, which knows neither NaN nor infinity: both become None."""
+    if isinstance(value, dict):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Settings(BaseModel):

@@ -74,7 +74,7 @@ def test_what_happens_once_has_a_table_and_a_file_is_read_by_the_command(capsys,
     )
     for found in (trained, split):
         assert (found["clients"], found["rows"]) == (30, len(data))
-        assert found["once"]["data stats"] > 0.2  # a process of its own
+        assert found["once"]["data stats"] > 0.1  # a process of its own
         assert found["stats_peak_memory_mb"] > 50
         assert found["csv_mb"] * 1e6 == pytest.approx(size + len(data) * len(",1,1000000000\n"), abs=50)
     stages = [line.removeprefix("split on tiny: ") for line in err.splitlines() if line.startswith("split on tiny")]

@@ -107,6 +107,10 @@ def test_lists(capsys):
     assert "the server" in run(capsys, "methods")[1]
     stats = json.loads(run(capsys, "data", "stats", "demo", "--json")[1])
     assert (stats["users"], stats["items"]) == (500, 400)
+    assert stats["filtered"] == {"min_interactions": 10} | stats["raw"]
+    kept = json.loads(run(capsys, "data", "stats", "demo", "--min-interactions", "40", "--json")[1])["filtered"]
+    assert (kept["min_interactions"], kept["min_per_user"]) == (40, 40)
+    assert kept["users"] < 500
 
 
 def test_audit(capsys):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import fedrec
 from fedrec.cli.app import app
+from fedrec.cli.root import data_only
 
 SOURCE = Path(fedrec.__file__).parent
 ELSEWHERE = {"progress": "quiet", "privacy": "ldp"}
@@ -44,6 +45,15 @@ def test_help_says_all_that_is_known_of_options_and_arguments(words, command):
         text = getattr(parameter, "help", None)
         assert text or parameter.param_type_name == "option", parameter.name
         assert letters((text or "").replace("\\", "")) in shown, parameter.name
+
+
+@pytest.mark.parametrize(
+    "words", [["data"], ["data", "--help"], ["data", "sats"], ["data", "stats"], ["data", "stats", "--help"]]
+)
+def test_data_without_the_other_commands_says_what_it_says_among_them(words):
+    alone, among = (CliRunner().invoke(one, words) for one in (data_only(), app))
+    assert among.output
+    assert (alone.exit_code, alone.output) == (among.exit_code, among.output)
 
 
 def flags_in(tree):

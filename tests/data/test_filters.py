@@ -35,6 +35,15 @@ def test_nothing_asked_changes_nothing():
     assert data.ratings.tolist() == [row[2] for row in ROWS]
 
 
+def test_where_nothing_is_dropped_ids_are_still_coded_by_first_appearance():
+    codes = np.array([2, 2, 0], np.int32)
+    data = filter_interactions(Interactions(codes, codes.copy(), None, None, ("a", "b", "c"), (1, 2, 3)))
+    assert (data.user_ids, data.item_ids) == (("c", "a"), (3, 1))
+    assert data.users.tolist() == data.items.tolist() == [0, 0, 1]
+    unused = Interactions(np.array([0, 1], np.int32), codes[:2].copy(), None, None, ("a", "b", "c"), (1, 2, 3))
+    assert filter_interactions(unused).user_ids == ("a", "b")
+
+
 def test_minimum_by_rows_codes_anew():
     data = filter_interactions(make(), min_per_user=3)
     assert back(data) == [(u, i, t) for u, i, _, t in ROWS if u != "v"]

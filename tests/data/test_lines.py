@@ -150,3 +150,44 @@ def test_rows_that_the_parser_lost_are_noticed(path, monkeypatch):
     write(path, with_notes(at3='"a\nb"'))
     with pytest.raises(DataError, match="300 rows were read where a strict reader finds 361"):
         read_csv(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", " "])
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 22])
+def test_where_no_white_space_is_feared_no_value_has_any(monkeypatch, chunk, delimiter):
+    """Short random texts: where the strict reader finds some in a value it must have been feared."""
+    monkeypatch.setattr(lines, "_CHUNK", chunk)
+    rng, calm = np.random.default_rng(2), 0
+    signs = np.array([*'",,aa\n\n', delimiter, " ", "\t", "\r", "\x1f", "\u00a0"])
+    for _ in range(1500):
+        text = lines.Text("".join(rng.choice(signs, rng.integers(1, 9))).encode(), delimiter, True, "text")
+        try:
+            rows = list(text.rows())
+        except DataError:
+            continue
+        if not lines.may_have_space(text) and all(len(row.lines) == 1 for row in rows):
+            calm += 1
+            assert all(value == value.strip() for row in rows for value in row.values), text
+    assert calm > 100
+
+
+def test_white_space_is_feared_only_where_there_is_some():
+    for data, delimiter in (
+        (b"a,b\r\n1,2\r\n", ","),
+        (b"a\tb\n1\t2\n", "\t"),
+        (b"a\x1fb\n", "\x1f"),
+        (b'"a","b"\n', ","),
+    ):
+        assert not lines.may_have_space(lines.Text(data, delimiter, True, "text")), data
+
+
+@pytest.mark.parametrize(
+    ("rows", "delimiter"),
+    [(" 7 ,x\u00a0", ","), ("7,\u2009x", ","), ("\x1f7,x\t", ","), ('"\t7"\tx', "\t"), ('"7\n",x', ",")],
+)
+def test_white_space_around_values_is_dropped_wherever_it_stands(path, rows, delimiter):
+    rest = "".join(f"{user}{delimiter}x\n" for user in range(1000, 1100))
+    path.write_text(f"user{delimiter}item\n{rest}{rows}\n", newline="")
+    data = read_csv(path)
+    assert data.user_ids[-1] == 7
+    assert data.item_ids == ("x",)

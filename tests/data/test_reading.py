@@ -222,6 +222,7 @@ def test_unsigned_ids_beyond_64_bits_are_text():
         ),
         (POLARS.with_columns(rating=pl.lit("x")), "row 1, column 'rating': 'x' is not a number"),
         (POLARS.with_columns(timestamp=pl.lit(0.5)), "row 1, column 'timestamp': 0.5 is not a whole number"),
+        (PANDAS.assign(timestamp=["5", None, "6"]), "frame, row 2, column 'timestamp': the timestamp is empty"),
         (POLARS.with_columns(user=pl.lit([[1]])), "> cannot be an id; use text or whole"),
         (POLARS.clear(), "frame: the table has no rows."),
         (

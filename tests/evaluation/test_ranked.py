@@ -8,8 +8,12 @@ import torch
 
 import fedrec
 from fedrec.data import Interactions
+from fedrec.data.training import Ragged
 from fedrec.errors import FedrecError
 from fedrec.evaluation import Evaluator, evaluator
+from fedrec.evaluation.cpu_ranking import BLOCK
+from fedrec.evaluation.ranked import compiled_top
+from fedrec.evaluation.ranking import top_items
 
 
 def repeated():
@@ -88,3 +92,14 @@ def test_lists_that_are_too_long_for_one_table_are_padded_block_by_block(monkeyp
     judge = Evaluator(split)
     judge.chunk = 4
     assert judge.evaluate(lambda c: scores[c], "test")["test"].means() == wanted
+
+
+@pytest.mark.parametrize("items", [BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 3])
+@pytest.mark.parametrize("levels", [4, 10**6])
+def test_lists_of_more_items_than_are_passed_over_together_are_those_of_torch(items, levels):
+    rng = np.random.default_rng(items)
+    scores = torch.from_numpy(rng.integers(0, levels, (200, items)).astype(np.float32) / levels)
+    hidden = torch.from_numpy(rng.random((200, items)) < 0.3)
+    counts = hidden.sum(1).numpy()
+    lists = Ragged(np.concatenate([[0], np.cumsum(counts)]), hidden.nonzero()[:, 1].numpy().astype(np.int32))
+    assert torch.equal(compiled_top(scores, torch.arange(200), lists, 5), top_items(scores, hidden, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from fedrec.errors import FedrecError
@@ -53,7 +54,7 @@ def _run(words: list[str]) -> None:
 
         print(installed_version())
         return
-    from fedrec.cli.app import app  # with torch and all, which takes seconds
+    app = _app(words)
 
     if LAUNCHED in os.environ:
         from fedrec.cli.launched import one_speaks
@@ -61,6 +62,17 @@ def _run(words: list[str]) -> None:
         one_speaks(words)
 
     app(words, standalone_mode=True)
+
+
+def _app(words: list[str]) -> Callable[..., None]:
+    """The commands that words may name: all of them come with torch, which takes seconds."""
+    if words[:1] == ["data"]:
+        from fedrec.cli.root import data_only
+
+        return data_only()
+    from fedrec.cli.app import app
+
+    return app
 
 
 def _fail(sentence: str) -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 import fedrec.cli.audit as audit
 import fedrec.cli.bench as bench
 import fedrec.cli.compare as compare
-import fedrec.cli.data as data
 import fedrec.cli.export as export
 import fedrec.cli.federation as federation
 import fedrec.cli.inspect as inspect
@@ -21,26 +16,10 @@ import fedrec.cli.serve as serve
 import fedrec.cli.show as show
 import fedrec.cli.train as train
 import fedrec.cli.tune as tune
+from fedrec.cli.root import add_data, root
 
-app = typer.Typer(
-    name="fedrec",
-    help="Federated recommendation: train, judge and use recommenders that never collect what people did.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def main(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Federated recommendation: train, judge and use recommenders that never collect what people did."""
-
-
-app.add_typer(data.app, name="data", help="Data sets: list, get, describe.")
+app = root()
+add_data(app)
 app.add_typer(federation.app, name="federation")
 for module in (
     quickstart,

@@ -1,11 +1,15 @@
-"""What commands share: options, JSON on stdout, everything else on stderr."""
+"""What commands share: options, JSON on stdout, everything else on stderr.
+
+Commands that only read data start without torch, which takes longer to load than most data to read; so nothing here imports it
+before it is used.
+"""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,16 +18,14 @@ from fedrec.cli.flags import flag
 from fedrec.data import Interactions
 from fedrec.data.loading import is_file, known_by_name, load_any
 from fedrec.errors import ConfigError, unknown
-from fedrec.federation.result import finite
-from fedrec.protocol import Protocol, preset
-from fedrec.running.options import RunOptions
 from fedrec.screen import screen
-from fedrec.settings import read_value
+from fedrec.settings import finite, read_value
+
+if TYPE_CHECKING:
+    from fedrec.protocol import Protocol
 
 err = screen(stderr=True)
 out = screen()
-DEFAULTS = RunOptions()
-"""Defaults of everything that is an option of a run in Python, too."""
 DEFAULT_PROTOCOL, DEFAULT_DATA = "honest", ["ml-100k"]
 
 DATA, TRAINING, FOLDER, PRIVACY, OUTPUT = "Data and protocol", "Training", "Run folder", "Privacy", "Output"
@@ -180,6 +182,8 @@ def parse_settings(pairs: list[str], option: str = "--set") -> dict[str, Any]:
 
 def read_protocol(name: str, options: dict[str, Any]) -> Protocol:
     """A preset, with choices changed."""
+    from fedrec.protocol import preset
+
     chosen = preset(name)
     return chosen.with_options(**options) if options else chosen
 

@@ -11,10 +11,6 @@ from typer import Context
 
 from fedrec.data import catalogue
 from fedrec.errors import FedrecError
-from fedrec.methods import find, names
-from fedrec.parts.merged_method import PluginSettings
-from fedrec.protocol import Protocol
-from fedrec.protocol.presets import PRESETS, SUMMARIES
 from fedrec.settings import Settings
 
 Offers = list[tuple[str, str]]
@@ -23,6 +19,8 @@ Offers = list[tuple[str, str]]
 
 def method_names(incomplete: str) -> Offers:
     """Methods by name."""
+    from fedrec.methods import find
+
     return _fitting(((name, find(name).title) for name in _loadable()), incomplete)
 
 
@@ -33,6 +31,8 @@ def data_sets(incomplete: str) -> Offers:
 
 def protocols(incomplete: str) -> Offers:
     """Protocols by name."""
+    from fedrec.protocol.presets import SUMMARIES
+
     return _fitting(SUMMARIES.items(), incomplete)
 
 
@@ -54,6 +54,9 @@ def studies(incomplete: str) -> Offers:
 
 def settings(context: Context, incomplete: str) -> Offers:
     """Settings of the method that stands on the command line."""
+    from fedrec.methods import find
+    from fedrec.parts.merged_method import PluginSettings
+
     try:
         kind = find(next(_said(context, "method"), ""))
     except FedrecError:
@@ -63,6 +66,8 @@ def settings(context: Context, incomplete: str) -> Offers:
 
 def settings_of_several(context: Context, incomplete: str) -> Offers:
     """Settings as ``method:key=``, of the methods that stand on the command line."""
+    from fedrec.methods import find
+
     found: list[tuple[str, str]] = []
     for label in _said(context, "methods"):
         try:
@@ -75,6 +80,9 @@ def settings_of_several(context: Context, incomplete: str) -> Offers:
 
 def protocol_choices(context: Context, incomplete: str) -> Offers:
     """Choices of a protocol, with what they are in the one that stands on the command line."""
+    from fedrec.protocol import Protocol
+    from fedrec.protocol.presets import PRESETS
+
     preset = PRESETS.get(str(context.params.get("protocol") or "honest"), PRESETS["honest"])
     named = ((f"{key}=", f"now {getattr(preset, key)}") for key in Protocol.model_fields if key != "name")
     return _fitting(named, incomplete)
@@ -88,6 +96,8 @@ def _said(context: Context, name: str) -> Iterator[str]:
 
 def _loadable() -> Iterator[str]:
     """Methods without those of other packages that cannot be loaded."""
+    from fedrec.methods import find, names
+
     for name in names():
         try:
             find(name)

@@ -66,10 +66,12 @@ def show_stats(
     """Count users, items and rows, raw and after the papers' filter."""
     data, _ = read_data(names, data_dir, own)
     kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
+    raw = stats(data)
+    filtered = raw if len(kept) == len(data) else stats(kept)  # data that were read have no user or item without rows
     found: dict[str, Any] = {
         "data": data.name,
-        "raw": stats(data),
-        "filtered": {"min_interactions": min_interactions} | stats(kept),
+        "raw": raw,
+        "filtered": {"min_interactions": min_interactions} | filtered,
     }
     if as_json or form == "json":
         print_json(found | {key: found["raw"][key] for key in ("users", "items", "rows")})

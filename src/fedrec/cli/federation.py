@@ -11,7 +11,6 @@ from rich.table import Table
 from fedrec.cli import completing
 from fedrec.cli.common import (
     DEFAULT_PROTOCOL,
-    DEFAULTS,
     DataDirOption,
     JsonOption,
     MethodArgument,
@@ -23,6 +22,7 @@ from fedrec.cli.common import (
     print_json,
     read_protocol,
 )
+from fedrec.cli.defaults import DEFAULTS
 from fedrec.cli.privacy import (
     Central,
     Delta,

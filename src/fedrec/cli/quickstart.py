@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from fedrec.api import train
-from fedrec.cli.common import DEFAULTS, DataDirOption, SeedOption, err, out, read_data
+from fedrec.cli.common import DataDirOption, SeedOption, err, out, read_data
+from fedrec.cli.defaults import DEFAULTS
 from fedrec.cli.splitting import split_data
 from fedrec.cli.tables import print_results, ranking
 from fedrec.data import catalogue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
@@ -12,7 +12,9 @@ from rich.text import Text
 
 from fedrec.cli.common import Form, out
 from fedrec.cli.written import written
-from fedrec.federation.result import Metrics, Result, ResultTable, metric_title
+
+if TYPE_CHECKING:
+    from fedrec.federation.result import Metrics, Result, ResultTable
 
 Cell = str | Text
 Metric = tuple[str, str]
@@ -96,6 +98,8 @@ def result_table(results: list[Result], metrics: Sequence[Metric]) -> Table:
         ]
         for r in results
     ]
+    from fedrec.federation.result import metric_title
+
     texts = [*(["data"] if several else []), "method", "protocol"]
     values = [f"full {metric_title(name)}" if kind == "full" else metric_title(name) for kind, name in metrics]
     return plain_table(

@@ -14,7 +14,6 @@ from fedrec.cli.common import (
     DATA,
     DEFAULT_DATA,
     DEFAULT_PROTOCOL,
-    DEFAULTS,
     FOLDER,
     OUTPUT,
     PRIVACY,
@@ -35,6 +34,7 @@ from fedrec.cli.common import (
     read_protocol,
 )
 from fedrec.cli.config_file import ConfigWriter, config_text, from_file, table_of, take_config
+from fedrec.cli.defaults import DEFAULTS
 from fedrec.cli.dry_run import tell
 from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.privacy import (

@@ -95,6 +95,8 @@ def _timestamps(column: Any, where: Where) -> NDArray[np.int64] | None:
         column = column.cast(pa.int64())
     if _is_text(column.type) and (found := iso_times(column)) is not None:
         return found
+    if _is_text(column.type) and (found := _plainly_whole(column)) is not None:
+        return found
     numbers = numbers_of(column, "timestamp", where)
     if numbers is None:
         return None
@@ -108,6 +110,16 @@ def _timestamps(column: Any, where: Where) -> NDArray[np.int64] | None:
         bad = [value is None or value != value // 1 or int(value) not in _INT64 for value in whole]
         _refuse(np.array(bad), "timestamp", where, lambda row: f"{_show(column, row)} {hint}")
         return whole.astype(np.int64)
+
+
+def _plainly_whole(column: Any) -> NDArray[np.int64] | None:
+    """Texts as whole numbers where all are written as such, as most times are; nothing needs a closer look then."""
+    try:
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    hexadecimal = pc.starts_with(column, "0x", ignore_case=True)  # which Arrow reads, too
+    return None if numbers.null_count or pc.any(hexadecimal).as_py() else np.asarray(numbers.to_numpy())
 
 
 def _whole(text: str) -> int | None:

@@ -60,25 +60,28 @@ def filter_and_tell(
         return some
 
     if positive_only and data.ratings is not None:
-        rows = keep(rows[data.ratings > 0], "rows rated 0", None)
+        rows = keep(np.flatnonzero(data.ratings > 0), "rows rated 0", None)
     if duplicates == "merge":
         rows = keep(_earliest_of_pairs(data, rows), "repeated rows of a user and an item", "duplicates")
     pairs = _earliest_of_pairs(data, rows) if count == "pairs" else rows
-    per_user = np.bincount(data.users[pairs], minlength=data.n_users)
-    enough = rows[per_user[data.users[rows]] >= min_per_user]
-    rows = keep(enough, f"users with fewer than {min_per_user} {count}", "min_interactions")
+    per_user = np.bincount(data.users[_all_or(pairs, data)], minlength=data.n_users)
+    enough = (per_user >= min_per_user)[data.users[_all_or(rows, data)]]
+    rows = keep(
+        rows if enough.all() else rows[enough], f"users with fewer than {min_per_user} {count}", "min_interactions"
+    )
     given = counted(data)
     filtered = Filtered(given=given, kept=left, dropped=given - left, reasons=reasons)
     if not len(rows):
         raise DataError(f"{data.name}: no row is left after filtering: {filtered}; relax the filter.")
-    return take(data, rows), filtered
+    return take(data, _all_or(rows, data)), filtered
 
 
 def stats(data: Interactions) -> dict[str, Any]:
     """Counts of a data set; ``newest_ties`` counts users whose newest timestamp stands in several rows."""
     per_user = np.bincount(data.users, minlength=data.n_users)
-    ordered = np.sort(_pairs(data, np.arange(len(data))))  # np.unique hashes, which takes many times as long
-    pairs = len(data) and 1 + int((ordered[1:] != ordered[:-1]).sum())
+    ordered = _pairs(data, slice(None))
+    ordered.sort()  # np.unique hashes, which takes many times as long
+    pairs = len(data) and 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
     return {
         "users": data.n_users,
         "items": data.n_items,
@@ -93,7 +96,12 @@ def stats(data: Interactions) -> dict[str, Any]:
     }
 
 
-def _pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _all_or(rows: NDArray[np.int64], data: Interactions) -> NDArray[np.int64] | slice:
+    """Rows in their order, as a slice where they are all: what a slice takes is no copy."""
+    return rows if len(rows) < len(data) else slice(None)
+
+
+def _pairs(data: Interactions, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
     return data.users[rows].astype(np.int64) * data.n_items + data.items[rows]
 
 
@@ -115,7 +123,7 @@ def _earliest_of_pairs(data: Interactions, rows: NDArray[np.int64]) -> NDArray[n
     return rows[kept]
 
 
-def take(data: Interactions, rows: NDArray[np.int64]) -> Interactions:
+def take(data: Interactions, rows: NDArray[np.int64] | slice) -> Interactions:
     """The given rows, with ids coded anew in order of first appearance."""
     users, user_ids = _recode(data.users[rows], data.user_ids)
     items, item_ids = _recode(data.items[rows], data.item_ids)
@@ -131,6 +139,8 @@ def _recode(codes: NDArray[np.int32], ids: Ids) -> tuple[NDArray[np.int32], Ids]
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of repeated places the last assignment stays
     old = np.flatnonzero(first >= 0)
     old = old[np.argsort(first[old])]
+    if np.array_equal(old, np.arange(len(ids))):
+        return codes, ids
     new = np.empty(len(ids), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     kept: Any = tuple(ids[code] for code in old.tolist())

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from fedrec.data.columns import Wanted
-from fedrec.data.lines import Expected, require_every_line
+from fedrec.data.lines import Expected, may_have_space, require_every_line
 from fedrec.data.rows import Text
 from fedrec.errors import DataError, OptionError
 
@@ -40,7 +40,7 @@ def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool |
     """The wanted columns of a delimited text, with every row it has; without ``header`` the first line decides."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     delimiter = "\t" if delimiter == "\\t" else delimiter  # as typed in a shell
-    if not data.strip():
+    if not data or data.isspace():
         raise DataError(f"{source}: the file is empty.")
     text = _parted(data, wanted, delimiter, header, source)
     _require_utf8(text)
@@ -64,12 +64,16 @@ def read_text(data: bytes, wanted: Wanted, delimiter: str | None, header: bool |
         table = table.slice(1)
     if not len(table):
         raise DataError(f"{source}: there is a header but no row below it.")
-    columns = {role: pc.utf8_trim_whitespace(table[f"f{k}"]) for role, k in positions.items()}
+    columns = {role: table[f"f{k}"] for role, k in positions.items()}
+    if long_rows or may_have_space(text):
+        columns = {role: pc.utf8_trim_whitespace(column) for role, column in columns.items()}
     labels = {role: names[k] if header else str(k) for role, k in positions.items()}
     return Table(columns, labels, text, long_rows, header, wanted.told(known, positions))
 
 
 def _require_utf8(text: Text) -> None:
+    if text.data.isascii():
+        return
     try:
         text.data.decode()
     except UnicodeDecodeError as error:

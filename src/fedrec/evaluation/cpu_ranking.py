@@ -15,6 +15,7 @@ from fedrec.compute.cpu import compiled
 ZERO, ONE = np.float32(0), np.float32(1)
 FREE, HIDDEN, TARGET = np.uint8(0), np.uint8(1), np.uint8(2)
 STEP = 1 << 12  # scores looked at in one go; sums of so many ones are exact in float32
+BLOCK = 64  # scores that are passed over together where none is among the best
 FEW = 2  # targets that are compared with every score; more are sorted
 
 
@@ -170,13 +171,13 @@ def top_range(
         for item in hidden:
             marks[item] = HIDDEN
         found, worst = 0, np.float32(-np.inf)
-        for start in range(0, m, 64):
-            end, hits = min(start + 64, m), ZERO
-            for j in range(start, end):
-                hits += ONE if row[j] > worst else ZERO
+        for start in range(0, m, BLOCK):
+            part, hits = row[start : start + BLOCK], ZERO
+            for j in range(len(part)):  # over a slice from its beginning, which is compiled to twice the speed
+                hits += ONE if part[j] > worst else ZERO
             if hits == ZERO:
                 continue
-            for j in range(start, end):
+            for j in range(start, start + len(part)):
                 if row[j] > worst and marks[j] == FREE:
                     place = min(found, k - 1)
                     while place > 0 and best[place - 1] < row[j]:

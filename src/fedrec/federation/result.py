@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from fedrec.data.filtered import Filtered
 from fedrec.protocol.protocol import Protocol
+from fedrec.settings import finite
 
 
 def _nan(value: Any) -> Any:
@@ -22,15 +23,6 @@ def _nan(value: Any) -> Any:
 
 def _null(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def finite(value: Any) -> Any:
-    """Plain values for JSON, which knows neither NaN nor infinity: both become None."""
-    if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Value = Annotated[float, BeforeValidator(_nan), PlainSerializer(_null, return_type=float | None, when_used="json")]
