@@ -63,4 +63,9 @@ class PairNetwork(LocalProblem):
     def suits(self, kind: Kind, params: Params, steps: Sequence[Step]) -> bool:
         """The twin takes one joint step of Adam, and wants hidden layers."""
         one = len(steps) == 1 and steps[0].optimizer == "adam" and steps[0].is_plain("user", "network", "block")
-        return one and len(self.widths) > 1
+        return one and self.compiles(kind)
+
+    def compiles(self, kind: Kind) -> bool:
+        """Whether compiled code can hold these layers: it wants hidden ones, on a GPU of few units."""
+        small = len(self.widths) > 1 and max(self.widths[1:]) <= 64 and self.widths[0] // 2 + self.product <= 64
+        return len(self.widths) > 1 if kind == "cpu" else small
