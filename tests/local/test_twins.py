@@ -243,8 +243,9 @@ def test_gpu_adapters_have_two_small_hidden_layers(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("widths", "product", "fits"),
-    [((32, 64, 32, 16, 8), 16, True), ((128, 64), 0, True), ((32, 65), 0, False), ((32, 8, 65), 0, False),
-     ((130, 8), 0, False), ((32, 8), 49, False), ((32,), 16, False), ((), 32, False)],
+    [((32, 64, 32, 16, 8), 16, True), ((64, 32), 32, True), ((128, 32, 64), 0, True), ((16, 128), 0, True),
+     ((64, 33), 32, False), ((32, 64, 33), 16, False), ((16, 129), 0, False), ((32, 8), 49, False),
+     ((32,), 16, False), ((), 32, False)],
 )  # fmt: skip
 def test_gpu_networks_are_small(widths: tuple[int, ...], product: int, fits: bool) -> None:
     problem, step = PairNetwork(widths, product), Step(("user", "network", "block"), 0.1)

@@ -60,7 +60,7 @@ def rise(units, at, WIDTHS: tl.constexpr, PADDED: tl.constexpr, DEPTH: tl.conste
     for layer in tl.static_range(1, DEPTH):
         weight, bias = load_layer(at, WIDTHS[layer - 1], WIDTHS[layer], PADDED[layer - 1], PADDED[layer])
         units = tl.maximum(tl.dot(units, weight, input_precision=EXACT) + bias[None, :], 0.0)
-        layers += (units,)
+        layers += (units,)  # type: ignore[assignment]
         at += WIDTHS[layer] * (WIDTHS[layer - 1] + 1)
     return layers
 
