@@ -230,13 +230,29 @@ def test_gpu_adapters_have_two_small_hidden_layers(monkeypatch: pytest.MonkeyPat
         assert problem.suits("gpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER]) == fits
         assert problem.suits("cpu", dict.fromkeys(MERGING, torch.zeros(1)), [ON_ADAPTER])
         assert MergedSamples(problem, LinearUnit()).suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER]) == fits
-    assert not MergedSamples(ADAPTER, NETWORKS["tower"]).suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER])
+        assert MergedSamples(problem, NETWORKS["tower"]).suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER]) == fits
+    additive = MergedSamples(ADAPTER, AdditiveTables(0, 0, 0), ("personal",))
+    assert not additive.suits("gpu", dict.fromkeys(MERGING), [ON_ADAPTER])
     assert not ADAPTER.suits("gpu", dict.fromkeys(MERGING | POOL, torch.zeros(1)), [ON_ADAPTER])
     deep = MergingAdapter(adapter_widths(DIM, (4, 4, 4)))
     theta, rows = normal(2, deep.network.size), normal(2, 9, DIM)
     wanted = deep.table_weights(theta, rows, rows + 1)
     monkeypatch.setattr(dispatch, "compiled_for", lambda *tensors: "gpu")
     torch.testing.assert_close(deep.table_weights(theta, rows, rows + 1), wanted)
+
+
+@pytest.mark.parametrize(
+    ("widths", "product", "fits"),
+    [((32, 64, 32, 16, 8), 16, True), ((64, 32), 32, True), ((128, 32, 64), 0, True), ((16, 128), 0, True),
+     ((64, 33), 32, False), ((32, 64, 33), 16, False), ((16, 129), 0, False), ((32, 8), 49, False),
+     ((32,), 16, False), ((), 32, False)],
+)  # fmt: skip
+def test_gpu_networks_are_small(widths: tuple[int, ...], product: int, fits: bool) -> None:
+    problem, step = PairNetwork(widths, product), Step(("user", "network", "block"), 0.1)
+    assert problem.suits("gpu", {}, [step]) == fits
+    assert MergedSamples(ADAPTER, problem).suits("gpu", {}, [ON_ADAPTER]) == fits
+    assert problem.suits("cpu", {}, [step]) == (len(widths) > 1)
+    assert not MergedSamples(ADAPTER, problem, ("personal",)).suits("gpu", {}, [ON_ADAPTER])
 
 
 METHODS = {

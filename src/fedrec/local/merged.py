@@ -47,13 +47,15 @@ class MergedSamples(LocalProblem):
         return self._known(kind) and (not rest or self.problem.suits(kind, params | {"block": params["local"]}, rest))
 
     def _known(self, kind: Kind) -> bool:
-        """Whether the twin knows the problem and where its rows lie; on a GPU it knows linear units."""
+        """Whether the twin knows the problem and where its rows lie; on a GPU it knows no additive tables."""
         problem, rowwise = self.problem, tuple(self.row_names)
-        if kind == "gpu" or type(problem) is LinearUnit:
-            return type(problem) is LinearUnit and not rowwise and self.adapter.compiles(kind)
+        if not self.adapter.compiles(kind):
+            return False
         if type(problem) is PairNetwork:
-            return bool(problem.widths) and not rowwise
-        return type(problem) is AdditiveTables and rowwise == ("personal",)
+            return problem.compiles(kind) and not rowwise
+        if type(problem) is LinearUnit:
+            return not rowwise
+        return type(problem) is AdditiveTables and rowwise == ("personal",) and kind == "cpu"
 
 
 def _on_block(step: Step) -> Step:

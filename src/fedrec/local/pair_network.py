@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -63,4 +64,16 @@ class PairNetwork(LocalProblem):
     def suits(self, kind: Kind, params: Params, steps: Sequence[Step]) -> bool:
         """The twin takes one joint step of Adam, and wants hidden layers."""
         one = len(steps) == 1 and steps[0].optimizer == "adam" and steps[0].is_plain("user", "network", "block")
-        return one and len(self.widths) > 1
+        return one and self.compiles(kind)
+
+    def compiles(self, kind: Kind) -> bool:
+        """Whether compiled code can hold these layers: it wants hidden ones, on a GPU of few weights each."""
+        if kind == "cpu" or len(self.widths) < 2:
+            return len(self.widths) > 1
+        rows = self.widths[0] // 2 + self.product
+        return rows <= 64 and max(map(mul, map(_held, (rows, *self.widths[1:])), map(_held, self.widths[1:]))) <= 2048
+
+
+def _held(units: int) -> int:
+    """The power of two that holds so many units in a kernel for GPUs."""
+    return max(16, 1 << (units - 1).bit_length())

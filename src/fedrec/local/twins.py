@@ -21,8 +21,8 @@ Twin = Callable[[Any, Params, Samples, Schedule, Sequence[Step]], Tensor]
 TWINS: dict[str, dict[Kind, str]] = {
     "factorisation.MatrixFactorisation": {"cpu": "cpu.factorisation.train", "gpu": "gpu.factorisation.train"},
     "adapters.MergingAdapter": {"cpu": "cpu.adapter.train", "gpu": "gpu.adapter.train"},
-    "merged.MergedSamples": {"cpu": "cpu.merged.train", "gpu": "gpu.adapter.train_unit"},
-    "pair_network.PairNetwork": {"cpu": "cpu.merged.train_network"},
+    "merged.MergedSamples": {"cpu": "cpu.merged.train", "gpu": "gpu.merged.train"},
+    "pair_network.PairNetwork": {"cpu": "cpu.merged.train_network", "gpu": "gpu.merged.train_network"},
     "linear.LinearUnit": {"cpu": "cpu.linear.train_unit"},
     "linear.AdditiveTables": {"cpu": "cpu.linear.train_additive"},
     "low_rank.LowRank": {"cpu": "cpu.low_rank.train"},
