@@ -36,8 +36,8 @@ from fedrec.local.linear import LinearUnit
 from fedrec.sampling.gpu_streams import shuffled
 from fedrec.sampling.samples import Samples
 
-PRECISION = "ieee"  # plain float32
-TILE, MOST = 2048, 64  # units of the widest layer, and samples, that a program looks at together: more spill registers
+PRECISION = "tf32x3"  # three products on tensor cores, which together keep nearly all bits of float32
+TILE, MOST = 4096, 64  # units of the widest layer, and samples, that a program looks at together: more spill registers
 WARPS = 4
 
 
