@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedrec.federation.task import Task
-from fedrec.parts.sequences import alike, block, blocks, drawn, newest
+from fedrec.parts.sequences import alike, block, blocks, drawn, newest, shuffled
 
 
 def task(counts, seed=0):
@@ -21,6 +21,22 @@ def test_the_newest_items_are_the_last_ones_oldest_first():
     found, lengths = newest(HISTORY, 1)
     assert found.tolist() == [[8], [2], [-1], [2]]
     assert lengths.tolist() == [1, 1, 0, 1]
+
+
+def test_without_time_every_step_has_an_order_of_its_own_that_belongs_to_the_client():
+    clients, everybody = torch.tensor([3, 1]), torch.arange(40).expand(2, 40)
+    longer = torch.cat([everybody, torch.full((2, 3), -1)], 1)
+    first, second = (shuffled(everybody, task([40] * 5), clients, step) for step in (0, 1))
+    for found in (first, second):
+        assert torch.equal(found.sort(1).values, everybody)
+        assert not torch.equal(found[0], found[1])
+        after = (found[:, 1:] > found[:, :-1]).float().mean()
+        assert 0.3 < after < 0.7  # up as often as down
+    assert not torch.equal(first, second)
+    assert torch.equal(shuffled(longer, task([40] * 5), clients, 0), torch.cat([first, longer[:, 40:]], 1))
+    assert torch.equal(shuffled(everybody[:1], task([40] * 5), clients[1:], 0), first[1:])
+    assert torch.equal(shuffled(everybody.flip(1), task([40] * 5), clients, 0), first)
+    assert not torch.equal(shuffled(everybody, task([40] * 5, seed=1), clients, 0), first)
 
 
 def test_short_histories_are_as_wide_as_the_longest_of_them():

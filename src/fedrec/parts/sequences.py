@@ -23,6 +23,14 @@ def newest(history: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return found.where(place < lengths[:, None], -1), lengths.clamp(max=most)
 
 
+def shuffled(history: Tensor, task: Task, clients: Tensor, step: int) -> Tensor:
+    """Every history in a random order, another one in every step: items without time have none that could be learned."""
+    keys = streams.keys(task.seed, streams.Purpose.SHUFFLE, step, clients.to(history.device))
+    random = streams.bits(keys[:, None], history.long()) & torch.iinfo(torch.int64).max
+    last = torch.where(history < 0, torch.iinfo(torch.int64).max, random)  # padding stays behind
+    return history.gather(1, torch.argsort(last, dim=1, stable=True))
+
+
 def alike(lengths: Tensor, places: int) -> Iterator[tuple[Tensor, int]]:
     """Positions of sequences of like length, and the longest length among them; empty ones come nowhere."""
     order = torch.sort(lengths, descending=True, stable=True).indices

@@ -1,8 +1,10 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from fedrec.data.training import Ragged, TrainingView
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import Privacy, PrivacyStage
 from fedrec.federation.simulation import Simulation
@@ -45,9 +47,14 @@ def trained(method, view, rounds=3, **more):
     return trainer
 
 
+def untimed(view):
+    return replace(view, history=None)
+
+
+@pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("sampled", [None, 50])
-def test_gradient_rounds_are_the_steps_of_centralised_training(sampled):
-    view = few(0, 30).training
+def test_gradient_rounds_are_the_steps_of_centralised_training(sampled, timed):
+    view = few(0, 30).training if timed else untimed(few(0, 30).training)
     options = SMALL | {"sampled": sampled}
     federated = trained(FedSasrec(**options), view, cohort_samples=200).server
     centralised = trained(Sasrec(**options), view).model
@@ -74,6 +81,18 @@ def test_one_local_step_is_the_gradient(sampled):
         for simulation in (gradient, epochs)
     ]
     assert torch.equal(*sent)
+
+
+@pytest.mark.parametrize("method", [FedSasrec, Sasrec])
+def test_without_time_the_numbers_of_items_are_no_order_to_learn(method):
+    """Everybody has the same 12 items: in ascending order the next one would be certain, in none it is one of those that are left."""
+    items = torch.arange(12).repeat(40).numpy()
+    lists = Ragged.build(torch.arange(40).repeat_interleave(12).numpy(), items, 40)
+    trainer = method(**SMALL | {"lr": 0.03}).trainer(TrainingView(40, 12, lists, lists), Setup(0))
+    for number in range(40):
+        loss = trainer.round(number).loss
+    nobody_knows = sum(math.log(left) for left in range(1, 12)) / 11
+    assert 0.95 * nobody_knows < loss < math.log(12)
 
 
 def test_more_local_steps_are_not():

@@ -19,7 +19,7 @@ from fedrec.methods.central.observed import Observed
 from fedrec.methods.fedsasrec.config import SasrecConfig
 from fedrec.parts.adamw import stepped
 from fedrec.parts.recent import own_history
-from fedrec.parts.sequences import block, blocks
+from fedrec.parts.sequences import block, blocks, shuffled
 
 
 class Sasrec(CentralMethod):
@@ -44,7 +44,10 @@ class Sasrec(CentralMethod):
         mean = torch.zeros((), device=task.device)
         for step in range(number * steps, (number + 1) * steps):
             users = block(task, self.config.block, step)
-            sums, losses, lengths = self.config.gradient(task, state, _histories(data, users), users, step)
+            history = _histories(data, users)
+            if data.view.history is None:
+                history = shuffled(history, task, users, step)
+            sums, losses, lengths = self.config.gradient(task, state, history, users, step)
             places = lengths.sum().clamp(min=1)
             slopes = {name: value / places for name, value in sums.items()}
             state.update(stepped(state, slopes, lr=self.config.lr, weight_decay=self.config.weight_decay))

@@ -33,7 +33,7 @@ from fedrec.methods.fedsasrec.config import LEARNED, SasrecConfig
 from fedrec.methods.fedsasrec.local import train_alone
 from fedrec.parts.adamw import stepped
 from fedrec.parts.recent import appended, own_history
-from fedrec.parts.sequences import block, blocks, newest
+from fedrec.parts.sequences import block, blocks, newest, shuffled
 
 
 class FedSasrecConfig(SasrecConfig):
@@ -93,8 +93,8 @@ class FedSasrec(SumMethod):
         return {}
 
     def own_data(self, view: TrainingView, clients: Tensor) -> State:
-        """The history, oldest first."""
-        return own_history(view, clients)
+        """The history, oldest first, and whether the data have time."""
+        return own_history(view, clients) | {"timed": torch.full((len(clients),), view.history is not None)}
 
     def broadcast(self, task: Task, server: State, clients: Tensor) -> Payload:
         """Item table and network."""
@@ -105,6 +105,8 @@ class FedSasrec(SumMethod):
     ) -> tuple[Payload, Tensor]:
         """The gradients of these clients, added up, or what each of them changed in some steps."""
         c, history = self.config, private["history"]
+        if not private["timed"].all():
+            history = shuffled(history, task, samples.clients, round)
         model = {name: tensor(payload, name)[0] for name in LEARNED}
         if c.local == "epochs":
             return train_alone(c, task, model, history, samples.clients, round, epochs=c.epochs, lr=c.local_lr)
