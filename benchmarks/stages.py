@@ -1,6 +1,6 @@
 """Two versions of fedrec on the same rows of the shape shop-200k, one after the other: seconds of every stage.
 
-``python benchmarks/stages.py src PATH/TO/OLDER/src`` measures each source tree in a process of its own, on rows that the first one made.
+``python benchmarks/stages.py src PATH/TO/OLDER/src`` measures each source tree in a process of its own, on rows made by the fedrec that is installed.
 """
 
 # ruff: noqa: I001
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -36,10 +37,21 @@ def make(folder: Path) -> None:
 
 def took(name: str, work: Callable[[], Any]) -> Any:
     """Time one stage."""
-    start, spent = time.perf_counter(), time.process_time()
+    start, spent = time.perf_counter(), cpu_seconds()
     found = work()
-    print(f"  {name:12} {time.perf_counter() - start:6.2f} s, CPU {time.process_time() - spent:6.2f} s", flush=True)
+    print(f"  {name:12} {time.perf_counter() - start:6.2f} s, CPU {cpu_seconds() - spent:6.2f} s", flush=True)
     return found
+
+
+def cpu_seconds() -> float:
+    """Of this process and those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def peak_mb(who: int) -> int:
+    """Most memory that was held at a time, as Linux counts it."""
+    return resource.getrusage(who).ru_maxrss // 1024
 
 
 def stages(folder: Path) -> None:
@@ -48,6 +60,7 @@ def stages(folder: Path) -> None:
     took(
         "data stats", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     )
+    print(f"  its peak memory: {peak_mb(resource.RUSAGE_CHILDREN)} MB")
     import fedrec  # noqa: F401  before torch, so that its threads sleep while they wait
     import torch
 
@@ -65,13 +78,15 @@ def stages(folder: Path) -> None:
     trainer = took("trainer", lambda: create("fedmf", **CHOICES).trainer(split.training, Setup()))
     evaluator = Evaluator(split, torch.device("cpu"), logits=trainer.logits)
     for number in range(4):  # the first two compile and warm up
-        took(f"round {number}", lambda number=number: trainer.round(number))
+        report = took(f"round {number}", lambda number=number: trainer.round(number))
+        print("   ", ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.seconds.items()))
     order = {"order": trainer.client_order}
     for _ in range(2):
         took("evaluation", lambda: evaluator.evaluate(trainer.scores, "validation", "test", **order))
     lists_order = order if "order" in evaluator.top.__code__.co_varnames else {}
     for _ in range(2):
         took("lists", lambda: evaluator.top(trainer.scores, 10, **lists_order))
+    print(f"  peak memory: {peak_mb(resource.RUSAGE_SELF)} MB", flush=True)
 
 
 def main() -> None:

@@ -129,3 +129,14 @@ def test_stats():
     untimed = stats(make([row[:2] for row in ROWS], ("user", "item")))
     assert untimed["has_timestamps"] is False
     assert untimed["newest_ties"] is None
+
+
+def test_rows_that_all_stay_are_contiguous_and_coded_in_32_bits():
+    codes = np.array([[0, 0], [1, 1], [0, 1], [1, 0]])
+    kept = filter_interactions(
+        Interactions(codes[:, 0], codes[:, 1], None, None, ("u", "v"), ("a", "b")), min_per_user=1
+    )
+    for array in (kept.users, kept.items):
+        assert array.dtype == np.int32
+        assert array.flags.c_contiguous
+    assert kept.users.tolist() == [0, 1, 0, 1]

@@ -140,7 +140,7 @@ def _recode(codes: NDArray[np.int32], ids: Ids) -> tuple[NDArray[np.int32], Ids]
     old = np.flatnonzero(first >= 0)
     old = old[np.argsort(first[old])]
     if np.array_equal(old, np.arange(len(ids))):
-        return codes, ids
+        return np.ascontiguousarray(codes, np.int32), ids
     new = np.empty(len(ids), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     kept: Any = tuple(ids[code] for code in old.tolist())
