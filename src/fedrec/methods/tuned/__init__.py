@@ -1,7 +1,7 @@
 """Tuned configurations: chosen on validation only, one file per method.
 
-A file ``<method>.toml`` has a table per protocol with the best settings found on ML-100K, and may have sub-tables for
-other data sets. How they were found is written in ``docs/tuning.md``.
+A file ``<method>.toml`` has a table per protocol with settings found on ML-100K, which data without settings of their own
+have, too, and may have sub-tables for data sets. How they were found is written in ``docs/tuning.md``.
 """
 
 from __future__ import annotations
