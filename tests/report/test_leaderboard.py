@@ -56,6 +56,16 @@ def study():
     )  # fmt: skip
 
 
+def test_rows_that_all_have_fewer_seeds_are_not_named_one_by_one(study):
+    rows = [
+        row.model_copy(update={"cells": [*row.cells[:1], row.cells[0].model_copy(update={"state": "missing"})]})
+        for row in study.rows
+    ]
+    text = page(study.model_copy(update={"rows": rows}))
+    assert "All rows: 1 of 2 seeds." in text
+    assert "Fewer seeds" not in text
+
+
 def test_nothing_on_the_pages_is_typed_by_hand():
     known = stored(DOCS / RESULTS)
     assert (DOCS / PAGE).read_text(encoding="utf-8") == page(known), "run 'make leaderboard'; do not edit the page"

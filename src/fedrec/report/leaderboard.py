@@ -70,7 +70,8 @@ def page(study: StudyResult) -> str:
         f"{study.title}. {study.note}",
         "NDCG@10 and HR@10 against all items come first, then against 99 sampled ones. Clients score with their training items "
         "(`history_at_test=train`). Bytes are of a whole run, all clients together. `p` is Wilcoxon's, after Holm, of the difference in "
-        f"{QUALITY} to the row that is best on validation (ref); a row without them was not run beside it. Seconds are of a run with its evaluations, often taken beside other work.",
+        f"{QUALITY} to the row that is best on validation (ref), over the seeds that both have; rows that were run another time have none. ± is the spread over seeds, "
+        "which change what is random in a method; a split by time stays nearly the same. Seconds are of a run with its evaluations, often taken beside other work.",
         f"`fedrec reproduce leaderboard` runs it. Rows without a run are named below each table.\n\n![quality against bytes]({PICTURE})",
     ]
     for data in study.data:
@@ -80,17 +81,21 @@ def page(study: StudyResult) -> str:
         lost = [row for row in study.rows if row.data == data and not row.selected_rounds]
         if lost:
             parts.append("Not run: " + ", ".join(sorted(row.label for row in lost)) + ".")
-        part = [
-            f"{row.label} ({done} of {len(row.cells)})"
-            for row in rows
-            if (done := sum(cell.state == "finished" for cell in row.cells)) < len(row.cells)
-        ]
-        if part:
-            parts.append("Fewer seeds: " + ", ".join(part) + ".")
+        fewer = {row.label: said for row in rows if (said := _fewer(row))}
+        if len(fewer) == len(rows) > 1 == len({*fewer.values()}):
+            parts.append(f"All rows: {fewer[rows[0].label]} seeds.")
+        elif fewer:
+            parts.append("Fewer seeds: " + ", ".join(f"{label} ({said})" for label, said in fewer.items()) + ".")
     absent = [name for name in find("leaderboard").data if name not in study.data]
     if absent:
         parts.append("No results are stored for " + ", ".join(absent) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+def _fewer(row: RowRecord) -> str:
+    """How many seeds have a run, where not all have."""
+    done = sum(cell.state == "finished" for cell in row.cells)
+    return f"{done} of {len(row.cells)}" if done < len(row.cells) else ""
 
 
 def _ranked(study: StudyResult, data: str) -> list[RowRecord]:
