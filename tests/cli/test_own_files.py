@@ -127,6 +127,21 @@ def test_where_nobody_has_enough_rows_the_choice_of_the_protocol_is_named(capsys
     assert last.endswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("train", "popularity"), "(--protocol-set candidates=18)."),
+        (("tune", "fedmf", "--trials", "1"), "(--protocol NAME:candidates=18)."),
+    ],
+)
+def test_where_items_are_few_the_number_of_candidates_is_named(capsys, tmp_path, command, hint):
+    path = tmp_path / "few.csv"
+    path.write_text("user,item\n" + "".join(f"{u},{(u + k) % 30}\n" for u in range(30) for k in range(12)))
+    *_, last = run(capsys, *command, "--data", path)[2].splitlines()
+    assert "18 of 30 items left that it never touched; ask for 18 or less" in last
+    assert last.endswith(hint)
+
+
 def test_options_of_files_are_not_for_data_sets_by_name(capsys, shop):
     assert "--where is for files of your own" in refused(capsys, "data", "stats", "demo", "--where", "a=b")
     assert "'demo' is no file" in refused(capsys, "data", "stats", "demo", str(shop / "dated.csv"))
