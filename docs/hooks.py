@@ -48,7 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of methods where a page wants it."""
+    """Put the table of methods where a page wants it, and link the page of a notebook where its file is linked."""
+    markdown = re.sub(r"\]\((tutorials/[\w-]+)\.ipynb\)", r"](\1.md)", markdown)
     return markdown.replace(METHODS_MARK, methods_markdown()) if METHODS_MARK in markdown else markdown
 
 

@@ -41,3 +41,7 @@ def test_a_centralised_method_uploads_nothing(capsys):
     """Which is said before any other method is attacked."""
     words = ("--uploads", "fedmf", "--uploads", "ease")
     assert refused(capsys, *WORDS, *words).startswith("error: ease is centralised: it uploads nothing")
+
+
+def test_a_blend_uploads_what_its_parts_do(capsys):
+    assert "blend trains other methods, and uploads what they upload" in refused(capsys, *WORDS, "--uploads", "blend")

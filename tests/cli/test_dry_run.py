@@ -57,3 +57,9 @@ def test_what_does_not_fit_is_said(capsys, monkeypatch):
 
 def test_centralised_models_cannot_be_told_from_a_few_users(capsys):
     assert "ease is centralised" in refused(capsys, "train", "ease", *WORDS, "--dry-run")
+
+
+def test_what_a_blend_needs_is_what_its_parts_need(capsys):
+    err = refused(capsys, "train", "blend", *WORDS, "--dry-run")
+    assert "blend trains other methods, and needs what they need" in err
+    assert "centralised" not in err

@@ -54,3 +54,22 @@ def test_signs_that_mean_something_are_written_out():
     assert r"  a|b\_c \& 5\% \textbackslash{} [x] & 1 \\" in lines
     assert r"\begin{tabular}{lr}" in lines
     assert written(AWKWARD, "csv").splitlines() == ["what,n", r"a|b_c & 5% \ [x],1", '"say ""hi"", then",20']
+
+
+def test_a_comparison_is_one_table_of_plain_numbers(capsys, tmp_path):
+    """What table.csv holds, which says of every number what it is of."""
+    words = ("compare", "popularity", "random", "--data", "demo", "--data", tmp_path / "mine.csv", "--seeds", "2")
+    (tmp_path / "mine.csv").write_text(
+        "user,item\n" + "".join(f"{u},{u % 40 + k * 5}\n" for u in range(30) for k in range(12))
+    )
+    words = (*words, "--protocol", "honest:candidates=20", "--rounds", "1", "--out", tmp_path / "out", "--quiet")
+    code, out, _ = run(capsys, *words, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    found = strict(run(capsys, *words, "--json")[1])
+    assert code == 0
+    assert out == (tmp_path / "out" / found["name"] / "table.csv").read_text()
+    wanted = [(row["data"], row["label"], value["column"]) for row in found["rows"] for value in row["values"]]
+    assert [(row["data"], row["row"], row["column"]) for row in rows] == wanted
+    assert {row["protocol"] for row in rows} == {"honest:candidates=20"}
+    values = [value for row in found["rows"] for value in row["values"]]
+    assert [(float(row["mean"]), float(row["spread"])) for row in rows] == [(v["mean"], v["spread"]) for v in values]

@@ -97,6 +97,51 @@ def test_refusals_name_the_flag(capsys, tmp_path, content, words, hint):
     assert hint in refused(capsys, "data", "stats", path, *words)
 
 
+def test_what_is_read_is_counted_where_nobody_has_enough_rows(capsys, tmp_path):
+    path = tmp_path / "small.csv"
+    path.write_text("user,item\na,x\na,y\nb,x\n")
+    code, out, err = run(capsys, "data", "stats", path, "--format", "csv")
+    assert code == 0
+    assert out.splitlines()[:4] == [",raw,users with >= 10 rows", "users,2,-", "items,2,-", "rows,3,-"]
+    assert "no row is left after filtering: kept 0 of 2 users" in err
+    assert "relax the filter (--min-interactions N)." in err
+    code, out, err = run(capsys, "data", "stats", path, "--json")
+    found = json.loads(out)
+    assert (code, found["rows"], found["raw"]["users"], found["filtered"]) == (0, 3, 2, None)
+    assert found["reason"] in err
+    assert "reason" not in json.loads(run(capsys, "data", "stats", path, "--json", "--min-interactions", "1")[1])
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("train", "popularity"), "relax the filter (--protocol-set min_interactions=N)."),
+        (("tune", "fedmf", "--trials", "1"), "relax the filter (--protocol NAME:min_interactions=N)."),
+    ],
+)
+def test_where_nobody_has_enough_rows_the_choice_of_the_protocol_is_named(capsys, tmp_path, command, hint):
+    path = tmp_path / "small.csv"
+    path.write_text("user,item\na,x\na,y\nb,x\n")
+    *_, last = run(capsys, *command, "--data", path)[2].splitlines()
+    assert last.startswith("error: ")
+    assert last.endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("train", "popularity"), "(--protocol-set candidates=18)."),
+        (("tune", "fedmf", "--trials", "1"), "(--protocol NAME:candidates=18)."),
+    ],
+)
+def test_where_items_are_few_the_number_of_candidates_is_named(capsys, tmp_path, command, hint):
+    path = tmp_path / "few.csv"
+    path.write_text("user,item\n" + "".join(f"{u},{(u + k) % 30}\n" for u in range(30) for k in range(12)))
+    *_, last = run(capsys, *command, "--data", path)[2].splitlines()
+    assert "18 of 30 items left that it never touched; ask for 18 or less" in last
+    assert last.endswith(hint)
+
+
 def test_options_of_files_are_not_for_data_sets_by_name(capsys, shop):
     assert "--where is for files of your own" in refused(capsys, "data", "stats", "demo", "--where", "a=b")
     assert "'demo' is no file" in refused(capsys, "data", "stats", "demo", str(shop / "dated.csv"))

@@ -81,6 +81,27 @@ def test_goes_on_past_what_it_cannot_read(capsys, runs, tmp_path):
     assert "unfinished" in refused(capsys, "show", runs / "unfinished", "--json")
 
 
+def test_folders_of_studies_are_passed_over(capsys, runs, tmp_path):
+    """As runs/* has them: all of them in runs/studies, or one of them."""
+    for name in ("whole/cells", "searched/tune-a", "one", "search"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("searched/tune-a/tuning.json", "one/study.json", "search/tuning.json"):
+        (tmp_path / name).write_text("{}")
+    places = [tmp_path / name for name in ("whole", "searched", "one", "search")]
+    code, out, err = run(capsys, "show", *places, runs / "good")
+    assert (code, out.count("popularity")) == (0, 1)
+    assert err.splitlines() == [f"passed over, as they hold studies: {', '.join(map(str, places))}"]
+    code, out, _ = run(capsys, "show", places[0], runs / "good", "--json")
+    assert (code, [found["method"] for found in strict(out)]) == (0, ["popularity"])
+    code, _, err = run(capsys, "show", places[0], runs / "good", runs / "unfinished")
+    assert code == 2
+    assert "whole" in err
+    assert "unfinished holds no finished run" in err
+    assert "holds no finished run" in refused(capsys, "show", places[0])
+    code, out, err = run(capsys, "show", *places)
+    assert (code, out, err.count("holds no finished run")) == (2, "", 4)
+
+
 def test_merge_modes_have_labels_of_their_own(capsys, monkeypatch):
     from fedrec.methods import create
 

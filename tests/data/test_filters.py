@@ -83,8 +83,14 @@ def test_merge_keeps_the_first_row_among_equals_and_without_times():
 
 
 def test_merge_comes_before_the_minimum():
-    with pytest.raises(DataError, match=r"kept 0 of .* with fewer than 4 rows \(min_interactions\); relax the filter"):
+    left = r"kept 0 of .* with fewer than 4 rows \(min_interactions\); relax the filter \(min_interactions='N'\)"
+    with pytest.raises(DataError, match=left):
         filter_interactions(make(), duplicates="merge", min_per_user=4)
+
+
+def test_where_all_is_rated_0_no_number_of_rows_helps():
+    with pytest.raises(DataError, match=r"dropped 2 rows rated 0; read no such column \(rating=None\)\."):
+        filter_interactions(make([("u", "a", 0.0, 1), ("u", "b", 0.0, 5)]), positive_only=True, min_per_user=4)
 
 
 def test_merge_after_dropping_zeros_keeps_a_positive_row():

@@ -168,3 +168,8 @@ def test_the_server_keeps_no_private_state_and_sites_keep_little(demo, tmp_path)
     assert set(names) == {"server.items"}
     for name in NAMES:
         assert len(list((sites[name].folder / "runs" / "run" / "state").iterdir())) <= 4
+
+
+def test_a_blend_is_trained_part_by_part(demo, tmp_path):
+    with pytest.raises(FedrecError, match="blend trains other methods"):
+        train(demo, tmp_path, "blend", {})

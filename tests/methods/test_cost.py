@@ -32,6 +32,13 @@ def test_models_that_collect_everything_send_nothing():
     assert bytes_per_round("ease") is None
 
 
+def test_what_is_made_of_others_sends_what_they_send(capsys):
+    assert bytes_per_round("blend") is None
+    out = " ".join(run(capsys, "methods", "blend")[1].split())
+    assert "per client and round: what its parts need rounds: 21 " in out
+    assert "per client" not in run(capsys, "methods", "ease")[1]
+
+
 @pytest.mark.parametrize("name", ["popularity", "fedmf", "gpfedrec"])
 def test_the_list_of_methods_shows_them(capsys, name):
     code, out, _ = run(capsys, "methods", "--json")

@@ -83,7 +83,7 @@ def test_all_that_is_free_can_be_drawn(way):
     assert (draw(full, 50, 20) == np.arange(30, 50)).all()
     with pytest.raises(
         DataError,
-        match=r"21 candidates were asked for, but a client has only 20 of 50 items .* candidates to 20 or less",
+        match=r"21 candidates were asked for, but a client has only 20 of 50 items .* ask for 20 or less.* \(candidates=20\)",
     ):
         draw(full, 50, 21)
     assert draw(seen, 50, 20).shape == (20, 20)

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         from fedrec.cli.flags import sentence
 
-        _fail(sentence(error))
+        _fail(sentence(error, words[0] if words else ""))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever reads the output has had enough

@@ -48,6 +48,8 @@ def what_uploads_tell(
 def _federated(name: str, data: Interactions) -> Arrows:
     """The method, with a bound on what a client adds to sums where it needs one for noise."""
     method = create(name, data=data.name)
+    if method.of_parts:
+        raise ConfigError(f"{name} trains other methods, and uploads what they upload; name these.")
     if not isinstance(method, Arrows):
         raise ConfigError(f"{name} is centralised: it uploads nothing, because the server has everything.")
     if method.sum_bounds() and method.central_problem():

@@ -16,9 +16,11 @@ from fedrec.cli.common import (
     print_json,
     read_data,
 )
+from fedrec.cli.flags import sentence
 from fedrec.cli.own_data import NOTHING, reads_own_files
 from fedrec.cli.tables import plain_table, put
 from fedrec.data import catalogue, filter_interactions, stats
+from fedrec.errors import OptionError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -65,18 +67,21 @@ def show_stats(
 ) -> None:
     """Count users, items and rows, raw and after the papers' filter."""
     data, _ = read_data(names, data_dir, own)
-    kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
     raw = stats(data)
-    filtered = raw if len(kept) == len(data) else stats(kept)  # data that were read have no user or item without rows
-    found: dict[str, Any] = {
-        "data": data.name,
-        "raw": raw,
-        "filtered": {"min_interactions": min_interactions} | filtered,
-    }
+    found: dict[str, Any] = {"data": data.name, "raw": raw}
+    try:
+        kept = filter_interactions(data, min_per_user=min_interactions, positive_only=True)
+    except OptionError as error:
+        found |= {"filtered": None, "reason": sentence(error, "data")}
+        err.print(found["reason"], soft_wrap=True, highlight=False)
+    else:  # data that were read have no user or item without rows
+        filtered = raw if len(kept) == len(data) else stats(kept)
+        found["filtered"] = {"min_interactions": min_interactions} | filtered
     if as_json or form == "json":
-        print_json(found | {key: found["raw"][key] for key in ("users", "items", "rows")})
+        print_json(found | {key: raw[key] for key in ("users", "items", "rows")})
         return
-    rows = [[key.replace("_", " "), _text(value), _text(found["filtered"][key])] for key, value in found["raw"].items()]
+    shown = found["filtered"] or dict.fromkeys(raw, "-")
+    rows = [[key.replace("_", " "), _text(value), _text(shown[key])] for key, value in raw.items()]
     put(plain_table(["", "raw", f"users with >= {min_interactions} rows"], rows), form)
 
 

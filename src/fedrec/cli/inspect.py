@@ -92,6 +92,7 @@ def describe(name: str) -> dict[str, Any]:
     """All that is known of a method."""
     kind = methods.find(name)
     sent, (usual, other) = bytes_per_round(name), _sees(name)
+    usual_settings = kind.configure({})
     return {
         "name": kind.name if is_own_file(name) else name,
         "title": kind.title,
@@ -100,10 +101,11 @@ def describe(name: str) -> dict[str, Any]:
         "uploaded": kind.uploaded,
         "sees": usual if usual == other else f"{usual}; {other} with other settings",
         "server": kind.server_keeps,
-        "rounds": kind.rounds,
+        "rounds": kind(usual_settings).rounds,
         "tuned": tuned(name, DEFAULT_PROTOCOL),
         "bytes_ml_1m_d16": None if sent is None else {"up": sent[0], "down": sent[1]},
-        "settings": settings_of(kind.Config, kind.configure({})),
+        "of_parts": kind.of_parts,
+        "settings": settings_of(kind.Config, usual_settings),
     }
 
 
@@ -136,7 +138,7 @@ def _print_details(found: dict[str, Any], form: Form) -> None:
         "uploaded": found["uploaded"],
         "the server sees": found["sees"],
         "kept by the server": found["server"],
-        "per client and round": ""
+        "per client and round": ("what its parts need" if found["of_parts"] else "")
         if sent is None
         else f"{sent['up'] / 1e3:,.1f} KB up, {sent['down'] / 1e3:,.1f} KB down, at the size of MovieLens-1M, d = 16",
         "rounds": str(found["rounds"]),

@@ -144,8 +144,9 @@ def show_reasons(user: str | None, found: list[Explanation], as_json: bool, titl
         ]
         for rank, one in enumerate(found, 1)
     ]
-    heads, title = ["item", "because of", "rank", "score"], f"Top {len(found)} for {_who(user)}, and why"
-    out.print(plain_table(heads, rows, texts=2, title=title))
+    why = "parts" if any(one.parts for one in found) else "because of"
+    title = f"Top {len(found)} for {_who(user)}, and why"
+    out.print(plain_table(["item", why, "rank", "score"], rows, texts=2, title=title))
 
 
 def show_list(

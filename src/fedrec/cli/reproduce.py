@@ -108,6 +108,8 @@ def show(result: StudyResult, folder: Path, form: Form) -> None:
     """Print a study's result; exit code 1 where cells have none."""
     if form == "json":
         print_json(result.model_dump(mode="json"))
+    elif form == "csv":  # tables one after another are for people
+        print(result.to_csv(), end="")
     elif form != "text":
         for number, section in enumerate(sections(result)):
             if number:

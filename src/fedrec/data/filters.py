@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedrec.data.filtered import Filtered, Reason
 from fedrec.data.filtered import count as counted
 from fedrec.data.interactions import Ids, Interactions
-from fedrec.errors import ConfigError, DataError, unknown
+from fedrec.errors import ConfigError, OptionError, unknown
 
 Duplicates = Literal["keep", "merge"]
 Count = Literal["rows", "pairs"]
@@ -72,7 +72,9 @@ def filter_and_tell(
     given = counted(data)
     filtered = Filtered(given=given, kept=left, dropped=given - left, reasons=reasons)
     if not len(rows):
-        raise DataError(f"{data.name}: no row is left after filtering: {filtered}; relax the filter.")
+        few = any(reason.option == "min_interactions" for reason in reasons)
+        way = ("relax the filter", "min_interactions", "N") if few else ("read no such column", "rating", None)
+        raise OptionError(f"{data.name}: no row is left after filtering: {filtered}", way)
     return take(data, _all_or(rows, data)), filtered
 
 

@@ -55,6 +55,10 @@ def run(
     folder = options.out
     if folder is None:
         raise ConfigError("a federation's run needs a run folder (out), to be able to go on after an interruption.")
+    if method.of_parts:
+        raise ConfigError(
+            f"{method.name} trains other methods, which a federation does one at a time; train each of them."
+        )
     if not isinstance(method, Arrows):
         raise ConfigError(f"{method.name} is centralised: it needs all data in one place, which a federation has not.")
     if plan.privacy is not None:

@@ -91,6 +91,8 @@ class Recommender(ABC):
         """What whoever runs these settings on data of so many items should know before, in whole sentences."""
         return []
 
+    of_parts: ClassVar[bool] = False
+    """Whether it trains other methods, its parts: what it needs and sends is what they do."""
     folds_in: ClassVar[bool] = False
     """Whether scores can count items that came after training: they are a function of what a client has."""
     explains: ClassVar[bool] = False

@@ -18,9 +18,10 @@ ITEMS, POSITIVES, CLIENTS, DIM = 3706, 164, 20, 16
 
 @cache
 def bytes_per_round(name: str) -> tuple[float, float] | None:
-    """Bytes (up, down) per client in one round at d = 16; None for centralised methods, which collect everything."""
+    """Bytes (up, down) per client in one round at d = 16; None for centralised methods, which collect everything, and for what
+    is made of others, which send what they send."""
     kind = find(name)
-    if issubclass(kind, CentralMethod):
+    if issubclass(kind, CentralMethod) or kind.of_parts:
         return None
     rng = np.random.default_rng(0)
     rows = np.concatenate([np.sort(rng.choice(ITEMS, POSITIVES, replace=False)) for _ in range(CLIENTS)])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrec.data.training import Ragged
-from fedrec.errors import DataError
+from fedrec.errors import OptionError
 
 _CHUNK = 1024  # clients that share a generator
 _KEYS = 1 << 21  # random keys held at a time
@@ -33,9 +33,10 @@ def draw_candidates(
     """
     most = int(seen.counts.max(initial=0))
     if n_items - most < count:
-        raise DataError(
+        raise OptionError(
             f"{count} candidates were asked for, but a client has only {n_items - most} of {n_items} items left that it "
-            f"never touched; set the protocol's option candidates to {n_items - most} or less (0: full ranking alone)."
+            "never touched",
+            (f"ask for {n_items - most} or less, 0 being full ranking alone", "candidates", n_items - most),
         )
     clients, items = np.argsort(user_rank), np.argsort(item_rank).astype(np.int32)
     pairs = np.sort(user_rank[seen.owners] * n_items + item_rank[seen.values])

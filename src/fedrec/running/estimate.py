@@ -50,6 +50,10 @@ class Estimate(TypedDict):
 
 def estimate(method: Recommender, split: Split, options: RunOptions) -> Estimate:
     """Roughly what a run will need; nothing of it begins."""
+    if method.of_parts:
+        raise ConfigError(
+            f"{method.name} trains other methods, and needs what they need; ask for each of them, or train it."
+        )
     if not isinstance(method, Arrows):
         raise ConfigError(f"{method.name} is centralised: what it needs cannot be told from a few users; train it.")
     device = resolve_device(options.device)

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import fedrec
+from command_line import run
 from fedrec.errors import ConfigError
 from fedrec.evaluation import Evaluator
 from fedrec.federation.trainer import Setup
@@ -78,6 +79,15 @@ def test_it_is_saved_with_its_parts_and_recommends_and_explains(split, blended, 
         assert set(one.parts) == {"popularity", "ease"}
         assert sum(one.parts.values()) == pytest.approx(score, abs=1e-5)
         assert one.describe()["rest"] == pytest.approx(0, abs=1e-6)
+
+
+def test_what_parts_add_stands_under_a_heading_of_its_own(blended, tmp_path, capsys):
+    blended.save(tmp_path / "blend")
+    words = ("recommend", tmp_path / "blend", "--user", blended.split.data.user_ids[7], "-k", "2", "--explain")
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    assert out.splitlines()[1].split() == ["item", "parts", "rank", "score"]
+    assert "popularity (" in out
 
 
 def test_runs_are_taken_as_they_are_and_only_those_of_the_same_split(split, tmp_path):

@@ -119,6 +119,7 @@ class Blend(Recommender):
     Config = BlendConfig
     config: BlendConfig
     logits = False
+    of_parts = True
     folds_in = True
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
