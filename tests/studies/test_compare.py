@@ -8,6 +8,7 @@ import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import significance
 from fedrec.federation.result import FlatMetrics
+from fedrec.running.claim import read_claim
 from fedrec.running.saved import read_per_client, read_result
 from fedrec.running.saving import WITHOUT_MODEL, save_result
 from fedrec.studies import comparing
@@ -195,3 +196,16 @@ def test_methods_run_under_a_protocol_with_choices(tmp_path):
     assert [found.history_at_test for found in told] == ["train", "train+validation"]  # the first cannot fold in
     assert {found.protocol_options for found in told} == {fedrec.preset(choice)}
     assert all(found.users < 500 for found in told)
+
+
+def test_of_a_blend_every_round_is_evaluated_for_it_is_a_choice(tmp_path):
+    """Of other methods every fifth one; whoever says how often is heard."""
+    parts = {"parts": ["popularity", "random"], "steps": 2}
+    rows = [Row(label="blend", method="blend", settings=parts), Row(label="mf", method="fedmf")]
+
+    def evaluated(**options):
+        result = compare(rows, seeds=1, out=tmp_path, **QUIET | options)
+        return {label: read_claim(folders(tmp_path, result, label)[0]).evaluate_every for label in ("blend", "mf")}
+
+    assert evaluated() == {"blend": 1, "mf": 5}
+    assert evaluated(evaluate_every=2) == {"blend": 2, "mf": 2}

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from fedrec.errors import ConfigError
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.methods import create
 from fedrec.studies import study as studies
+from fedrec.studies.cell import Cell, SplitFacts, planned
 
 TINY = """
 title = "Two methods"
@@ -103,3 +106,13 @@ def test_noise_without_clipping_is_labelled_as_what_it_is():
         assert "no guarantee" in row.label
         assert PrivacyStage(row.privacy, 0).describe(1)["verdict"].startswith("no guarantee")
     assert study.note.startswith("No guarantee")
+
+
+@pytest.mark.parametrize(("method", "every"), [("fedmf", 5), ("ease", 5), ("blend", 1)])
+def test_what_a_method_does_by_itself_and_what_is_asked_for_are_one_cell(method, every):
+    def place(**options):
+        cell = Cell(method=method, data="demo", protocol="honest", seed=0, **options)
+        return planned(cell, "row", SplitFacts("split", 100, "order"), Path("cells")).folder
+
+    assert place() == place(evaluate_every=every)
+    assert place() != place(evaluate_every=2)

@@ -15,9 +15,11 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.evaluation.evaluator import Evaluator
 from fedrec.federation.search import Options, Range, derived
 from fedrec.methods import create, names
+from fedrec.methods.fedmf import FedMF
 from fedrec.protocol import PRESETS
 from fedrec.protocol.sealed import sealed
 from fedrec.running import files, saving
+from fedrec.running.claim import read_claim
 from fedrec.running.lock import locked
 from fedrec.running.saved import read_result
 from fedrec.studies import tuning
@@ -175,6 +177,12 @@ def test_a_folder_is_for_one_search(done):
         tune("fedmf", trials=4, out=out, **QUIET | {"rounds": 4})
     with pytest.raises(ConfigError, match="a search with other fixed"):
         tune("fedmf", trials=4, out=out, settings={"dim": 8}, **QUIET)
+
+
+def test_a_method_says_how_often_its_trials_are_evaluated(tmp_path, monkeypatch):
+    monkeypatch.setattr(FedMF, "evaluate_every", 2)
+    tune("fedmf", trials=1, out=tmp_path, **QUIET | {"evaluate_every": None})
+    assert read_claim(tmp_path / "tune-fedmf-demo-honest-0" / "trials" / "0000").evaluate_every == 2
 
 
 def test_settings_may_be_fixed_and_trials_may_fail(tmp_path, monkeypatch):

@@ -67,7 +67,9 @@ def compare_command(
         str | None,
         typer.Option(help="What is tested, such as 'full ndcg@10'; by default what the protocol selects by."),
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds. Default: 5; blend: 1.", min=1)
+    ] = None,
     device: DeviceOption = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,

@@ -51,7 +51,9 @@ def tune_command(
             "--set", help="A setting that is fixed, key=value; repeat it.", autocompletion=completing.settings
         ),
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds. Default: 5; blend: 1.", min=1)
+    ] = None,
     device: DeviceOption = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
     out_folder: OutOption = OUT,

@@ -40,7 +40,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     reference: str | None = None,
     metric: str | None = None,
-    evaluate_every: int = 5,
+    evaluate_every: int | None = None,
     device: str = "auto",
     jobs: int | None = None,
     threads: int = 1,
@@ -52,7 +52,8 @@ def compare(
 
     A method is a name, ``label=name`` (to have one twice), a ``Row``, or the folder of a finished run. ``settings`` are
     by label. ``metric`` is what is tested, such as ``full ndcg@10``; by default the one the protocol selects by. ``data`` and
-    ``protocol`` are ml-100k and honest unless given, or those of the runs where there are only runs.
+    ``protocol`` are ml-100k and honest unless given, or those of the runs where there are only runs. ``evaluate_every`` is 5
+    unless given, and 1 for methods whose rounds are choices (blend).
     """
     rows = [_row(method, settings or {}) for method in methods]
     folders = {row.label: Path(row.method) for row in rows if _is_run(row.method)}
@@ -130,7 +131,7 @@ def _study(
     protocol: Protocol,
     called: str,
     seeds: int,
-    evaluate_every: int,
+    evaluate_every: int | None,
     tested: str,
 ) -> Study:
     usual = ["hr@10", "ndcg@10", "full ndcg@10"] if protocol.candidates else ["recall@20", "ndcg@20"]

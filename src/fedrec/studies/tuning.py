@@ -85,7 +85,7 @@ def tune(
     seed: int = 0,
     rounds: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    evaluate_every: int = 5,
+    evaluate_every: int | None = None,
     device: str = "auto",
     threads: int | None = None,
     out: str | Path = OUT,
@@ -95,7 +95,7 @@ def tune(
     """Try ``trials`` combinations of settings, each for the same number of rounds, and keep the best on validation.
 
     The first one is what the method has now. ``settings`` are fixed. The same call goes on where an earlier one stopped,
-    and with more ``trials`` adds to them.
+    and with more ``trials`` adds to them. ``evaluate_every`` is 5 unless given, and 1 for methods whose rounds are choices.
     """
     load_optuna()
     fixed = dict(settings or {})
@@ -106,6 +106,7 @@ def tune(
     if trials < 1:
         raise ConfigError(f"tuning needs at least 1 trial, not {trials}.")
     resolve_device(device)  # a mistake here would be the end of every trial
+    evaluate_every = made.evaluate_every if evaluate_every is None else evaluate_every
     RunOptions(rounds=rounds, evaluate_every=evaluate_every, threads=threads)
     interactions, source = load_any(data, data_dir)
     split = sealed(preset(protocol).split(interactions, seed))
