@@ -100,7 +100,7 @@ def test_the_best_settings_train_the_same_from_the_command_line(done):
     text = tomllib.loads(Path(result.config_file).read_text())
     assert text["settings"] == result.best.settings
     said = CliRunner().invoke(
-        app, ["train", "fedmf", "--config", result.config_file, "--evaluate-every", "3", "--json", "--quiet"]
+        app, ["train", "--config", result.config_file, "--evaluate-every", "3", "--json", "--quiet"]
     )
     run = json.loads(said.stdout)
     assert (run["data"], run["protocol"], run["rounds"]) == ("demo", "honest", 3)

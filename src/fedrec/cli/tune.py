@@ -90,7 +90,7 @@ def tune_command(
     heads = ["trial", result.metric, "round", *names]
     put(plain_table(heads, rows, texts=0, title=f"{method} on {data}: the best {SHOWN} trials at most"), form)
     (out if form == "text" else err).print(
-        f"Train with the best: fedrec train {method} --config {result.config_file}", soft_wrap=True
+        f"Train with the best: fedrec train --config {result.config_file}", soft_wrap=True
     )
 
 

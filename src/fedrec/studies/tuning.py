@@ -16,7 +16,7 @@ from fedrec.data.loading import load_any
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.search import Space
 from fedrec.methods import create
-from fedrec.methods.own_file import checksum_of, is_own_file
+from fedrec.methods.own_file import checksum_of, found_from_anywhere, is_own_file
 from fedrec.protocol import Split, preset
 from fedrec.protocol.sealed import sealed
 from fedrec.running.files import NotWrittenError, read_object, write_json, write_text
@@ -190,7 +190,7 @@ def toml(result: TuneResult) -> str:
     best = result.best
     lines = [
         f"# Trial {best.number} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
-        *toml_lines({"data": result.data, "protocol": result.protocol}),
+        *toml_lines({"method": found_from_anywhere(result.method), "data": result.data, "protocol": result.protocol}),
         "",
         "[run]",
         f"rounds = {result.rounds}",
