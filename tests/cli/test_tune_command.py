@@ -21,7 +21,7 @@ def test_the_best_trials_are_a_table_with_the_best_first(capsys, tmp_path):
     finished = sorted((one for one in said["trials"] if one["value"] is not None), key=lambda one: -one["value"])
     assert len(finished) == 3
     rows = [line.split()[:2] for line in out.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
-    assert rows == [[str(one["number"]), f"{one['value']:.4f}"] for one in finished]
+    assert rows == [[str(one["number"] + 1), f"{one['value']:.4f}"] for one in finished]
     assert said["best"]["value"] == finished[0]["value"]
     code, csv, err = run(capsys, *words, *where, "--format", "csv")
     assert code == 0

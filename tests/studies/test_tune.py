@@ -21,6 +21,7 @@ from fedrec.protocol.sealed import sealed
 from fedrec.running import files, saving
 from fedrec.running.claim import read_claim
 from fedrec.running.lock import locked
+from fedrec.running.loop import StoppedError
 from fedrec.running.saved import read_result
 from fedrec.studies import tuning
 from fedrec.studies.trials import TrialRecord, read_trials, suggest
@@ -110,6 +111,22 @@ def test_the_best_settings_train_the_same_from_the_command_line(done):
     )
     run = json.loads(said.stdout)
     assert (run["rounds"], run["config"]["lr"], run["config"]["epochs"]) == (1, 0.5, text["settings"]["epochs"])
+
+
+def test_whatever_people_read_counts_trials_from_one(done, tmp_path, monkeypatch):
+    _, result = done
+    assert f"# Trial {result.best.number + 1} of 4," in Path(result.config_file).read_text()
+    assert [tuning._line(trial, 4, result.trials).split(":")[0] for trial in result.trials][::3] == [
+        "trial 1/4",
+        "trial 4/4",
+    ]
+
+    def interrupted(*given, **options):
+        raise StoppedError("interrupted after round 1 of 3.")
+
+    monkeypatch.setattr(tuning.api, "train", interrupted)
+    with pytest.raises(FedrecError, match="interrupted in trial 1; the same command goes on there"):
+        tune("fedmf", trials=4, out=tmp_path, **QUIET)
 
 
 def test_a_configuration_may_name_any_file_and_any_setting(done):

@@ -84,7 +84,7 @@ def tune_command(
     names = list(result.best.settings)
     finished = sorted((t for t in result.trials if t.value is not None), key=lambda trial: -(trial.value or 0.0))
     rows = [
-        [str(t.number), f"{t.value:.4f}", str(t.selected_round), *(_word(t.settings.get(name)) for name in names)]
+        [str(t.number + 1), f"{t.value:.4f}", str(t.selected_round), *(_word(t.settings.get(name)) for name in names)]
         for t in finished[:SHOWN]
     ]
     heads = ["trial", result.metric, "round", *names]

@@ -170,7 +170,7 @@ class _Search:
                 )  # fmt: skip
             result = read_result(place)
         except StoppedError:
-            raise FedrecError(f"interrupted in trial {number}; the same command goes on there.") from None
+            raise FedrecError(f"interrupted in trial {number + 1}; the same command goes on there.") from None
         except (InUseError, NotWrittenError):  # says nothing of the settings, so it is no trial
             raise
         except FedrecError as error:
@@ -189,7 +189,7 @@ def toml(result: TuneResult) -> str:
     """The best settings as a configuration file."""
     best = result.best
     lines = [
-        f"# Trial {best.number} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
+        f"# Trial {best.number + 1} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
         *toml_lines({"method": found_from_anywhere(result.method), "data": result.data, "protocol": result.protocol}),
         "",
         "[run]",
