@@ -136,6 +136,20 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, paper):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_that_holds_no_run_is_named_itself(paper, tmp_path, monkeypatch):
+    """And not the run beside it, for being on other data or under another protocol."""
+    fedrec.train("popularity", paper, rounds=1, out=tmp_path / "run", progress=False)
+    (tmp_path / "begun").mkdir()
+    nope, begun = tmp_path / "nope", tmp_path / "begun"
+    for name, words in ((nope, "nope does"), (f"label={nope}", "nope does"), (begun, "begun holds no finished run")):
+        with pytest.raises(ConfigError, match=words):
+            compare([str(tmp_path / "run"), str(name)], seeds=1, out=tmp_path, **QUIET)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random").mkdir()
+    result = compare(["popularity", "random", "a/b=random"], seeds=1, out=tmp_path, **QUIET)
+    assert [row.label for row in result.rows] == ["popularity", "random", "a/b"], "methods, whatever folders are called"
+
+
 def test_a_run_on_a_file_of_ones_own_stands_for_a_method(demo, tmp_path):
     rows = zip(demo.users.tolist(), demo.items.tolist(), demo.timestamps.tolist(), strict=True)
     file = tmp_path / "mine.csv"
