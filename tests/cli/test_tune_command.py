@@ -48,6 +48,19 @@ def test_a_setting_without_a_method_is_refused(capsys, tmp_path, pair):
     assert refused(capsys, *words) == f"error: --set takes method:key=value here, not '{pair}'.\n"
 
 
+@pytest.mark.parametrize("name", ["compare", "tune", "reproduce"])
+@pytest.mark.parametrize("where", [(), ("interrupted in trial 2; it goes on there.",)])
+def test_who_interrupts_is_told_that_the_same_command_goes_on(capsys, monkeypatch, name, where):
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt(*where)
+
+    monkeypatch.setattr(f"fedrec.cli.{name}.{name}", interrupted)
+    words = {"compare": ("fedmf", "popularity"), "tune": ("fedmf",), "reproduce": ("leaderboard",)}
+    code, out, said = run(capsys, name, *words[name])
+    assert (code, out) == (130, "")
+    assert said.strip() == (where[0] if where else "interrupted; the same command goes on.")
+
+
 def test_a_comparison_is_a_table_of_its_methods(capsys, tmp_path):
     words = (
         "compare",

@@ -125,7 +125,7 @@ def test_whatever_people_read_counts_trials_from_one(done, tmp_path, monkeypatch
         raise StoppedError("interrupted after round 1 of 3.")
 
     monkeypatch.setattr(tuning.api, "train", interrupted)
-    with pytest.raises(FedrecError, match="interrupted in trial 1; the same command goes on there"):
+    with pytest.raises(KeyboardInterrupt, match="interrupted in trial 1; the same command goes on there"):
         tune("fedmf", trials=4, out=tmp_path, **QUIET)
 
 

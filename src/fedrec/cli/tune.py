@@ -22,7 +22,7 @@ from fedrec.cli.common import (
     parse_settings,
     print_json,
 )
-from fedrec.cli.reproduce import OutOption, QuietOption
+from fedrec.cli.reproduce import OutOption, QuietOption, going_on
 from fedrec.cli.tables import plain_table, put
 from fedrec.studies.runner import OUT
 from fedrec.studies.tuning import tune
@@ -63,21 +63,22 @@ def tune_command(
     quiet: QuietOption = False,
 ) -> None:
     """Search good settings of a method on validation; test items are taken out of the data before it begins."""
-    result = tune(
-        method,
-        data=data,
-        protocol=protocol,
-        trials=trials,
-        seed=seed,
-        rounds=rounds,
-        settings=parse_settings(settings or []),
-        evaluate_every=evaluate_every,
-        device=device,
-        threads=threads,
-        out=out_folder,
-        data_dir=data_dir,
-        progress=not quiet,
-    )
+    with going_on():
+        result = tune(
+            method,
+            data=data,
+            protocol=protocol,
+            trials=trials,
+            seed=seed,
+            rounds=rounds,
+            settings=parse_settings(settings or []),
+            evaluate_every=evaluate_every,
+            device=device,
+            threads=threads,
+            out=out_folder,
+            data_dir=data_dir,
+            progress=not quiet,
+        )
     if as_json or form == "json":
         print_json(result.model_dump(mode="json") | {"best": result.best.model_dump(mode="json")})
         return

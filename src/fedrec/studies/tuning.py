@@ -170,7 +170,7 @@ class _Search:
                 )  # fmt: skip
             result = read_result(place)
         except StoppedError:
-            raise FedrecError(f"interrupted in trial {number + 1}; the same command goes on there.") from None
+            raise KeyboardInterrupt(f"interrupted in trial {number + 1}; the same command goes on there.") from None
         except (InUseError, NotWrittenError):  # says nothing of the settings, so it is no trial
             raise
         except FedrecError as error:
