@@ -1,8 +1,11 @@
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from fedrec.errors import ConfigError
+from fedrec.federation.config import validated
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.methods import create
 from fedrec.studies import study as studies
@@ -75,6 +78,24 @@ def test_a_study_may_be_a_file_of_ones_own(tmp_path):
     assert studies.find(str(tmp_path / "mine.toml")).name == "mine"
     with pytest.raises(ConfigError, match=r"no\.toml cannot be read"):
         studies.find(str(tmp_path / "no.toml"))
+
+
+def test_the_page_about_studies_has_a_whole_one_and_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text().split("## A study file")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    study = studies.parse(example, "mine")
+    assert study.name == "mine"
+    for row in study.rows:
+        create(row.method, row.settings, protocol=study.protocols[0], data=study.data[0])
+    told = [table.partition("\n\n")[0] for table in page.split("| key of a ")[1:]]
+    for kind, table in zip((studies.Study, studies.Column, studies.Row), told, strict=True):
+        keys = {key for line in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+        assert keys == set(kind.model_fields)
+    forms = re.findall(r"\| `(\w+)` \|[^|]+\|[^|]*as `(\{.*?\})`", page)
+    assert [name for name, _ in forms] == ["choose", "under", "privacy", "sweep", "published"]
+    for name, value in forms:
+        key, given = next(iter(tomllib.loads(f"{name} = {value}").items()))
+        validated(studies.Row, "a row", {"label": "a", "method": "fedmf", key: given})
 
 
 def test_combinations_are_all_of_them():
