@@ -13,8 +13,10 @@ from fedrec.running.saved import read_per_client, read_result
 from fedrec.running.saving import WITHOUT_MODEL, save_result
 from fedrec.studies import comparing
 from fedrec.studies.comparing import compare
+from fedrec.studies.result import TestRecord
 from fedrec.studies.runner import reproduce
 from fedrec.studies.study import Row, parse
+from fedrec.studies.table import sections
 
 QUIET = {"progress": False, "data": "demo", "rounds": 3}
 METHODS = ["popularity", "fedmf", "slow=fedmf"]
@@ -109,6 +111,22 @@ def test_the_reference_is_the_best_on_validation_whatever_test_says(done, tmp_pa
     assert found.tests[0].reference == best
     assert {row.label for row in found.rows} == {"first", "second"}
     assert not (tmp_path / "out" / "cells").exists()
+
+
+def test_a_test_of_fewer_seeds_says_of_which(done, tmp_path):
+    """A folder has one seed; only that one is paired, with its users' values under the other method."""
+    out, result = done
+    assert [test.seeds for test in result.tests] == [[0, 1]] * 2
+    assert "seeds" not in list(sections(result))[1].columns
+    second = folders(out, result, "popularity")[1]
+    found = compare(["fedmf", str(second)], seeds=2, out=out, reference="fedmf", **QUIET)
+    assert [test.seeds for test in found.tests] == [[1]]
+    ours, theirs = users([second]), users([folders(out, result, "fedmf")[1]])
+    assert found.tests[0].difference == pytest.approx((ours - theirs).mean())
+    table = list(sections(found))[1]
+    assert (table.columns[-1], table.rows[0][-1]) == ("seeds", "1")
+    before = found.tests[0].model_dump(exclude={"seeds"})
+    assert TestRecord.model_validate(before).seeds == []
 
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, paper):
