@@ -15,18 +15,18 @@ def test_the_best_trials_are_a_table_with_the_best_first(capsys, tmp_path):
     code, out, _ = run(capsys, *words, *where)
     assert code == 0
     assert "fedmf on demo: the best 10 trials at most" in out
-    assert "fedrec train fedmf --config" in out
+    assert "fedrec train --config" in out
     code, text, _ = run(capsys, *words, *where, "--json")
     said = strict(text)
     finished = sorted((one for one in said["trials"] if one["value"] is not None), key=lambda one: -one["value"])
     assert len(finished) == 3
     rows = [line.split()[:2] for line in out.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
-    assert rows == [[str(one["number"]), f"{one['value']:.4f}"] for one in finished]
+    assert rows == [[str(one["number"] + 1), f"{one['value']:.4f}"] for one in finished]
     assert said["best"]["value"] == finished[0]["value"]
     code, csv, err = run(capsys, *words, *where, "--format", "csv")
     assert code == 0
     assert len(csv.strip().splitlines()) == 4
-    assert "fedrec train fedmf --config" in err, "a table to be read by programs has nothing beside it"
+    assert "fedrec train --config" in err, "a table to be read by programs has nothing beside it"
 
 
 def test_a_fixed_setting_that_does_not_exist_is_refused(capsys, tmp_path):
@@ -46,6 +46,19 @@ def test_a_setting_without_a_method_is_refused(capsys, tmp_path, pair):
         _by_method([pair])
     words = ("compare", "fedmf", "popularity", "--data", "demo", "--out", tmp_path, "--set", pair)
     assert refused(capsys, *words) == f"error: --set takes method:key=value here, not '{pair}'.\n"
+
+
+@pytest.mark.parametrize("name", ["compare", "tune", "reproduce"])
+@pytest.mark.parametrize("where", [(), ("interrupted in trial 2; it goes on there.",)])
+def test_who_interrupts_is_told_that_the_same_command_goes_on(capsys, monkeypatch, name, where):
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt(*where)
+
+    monkeypatch.setattr(f"fedrec.cli.{name}.{name}", interrupted)
+    words = {"compare": ("fedmf", "popularity"), "tune": ("fedmf",), "reproduce": ("leaderboard",)}
+    code, out, said = run(capsys, name, *words[name])
+    assert (code, out) == (130, "")
+    assert said.strip() == (where[0] if where else "interrupted; the same command goes on.")
 
 
 def test_a_comparison_is_a_table_of_its_methods(capsys, tmp_path):

@@ -11,6 +11,7 @@ from sites_at_hand import NAMES, plan_of, sites_of, train
 from fedrec.deploy.recommending import recommend
 from fedrec.deploy.transport import Local, Missing
 from fedrec.errors import FedrecError
+from fedrec.running import checkpoint
 from fedrec.running.saved import read_result
 
 FAST = {"dim": 4, "lr": 0.05, "epochs": 2}
@@ -55,6 +56,18 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_several_rounds_old(demo, tmp_pa
     with pytest.raises(KeyboardInterrupt):  # before round 7 is evaluated
         train(demo, tmp_path / "cut", "fedmf", FAST, transport=Gone(sites, stops=16), rounds=8, checkpoint_every=4)
     assert train(demo, tmp_path / "cut", "fedmf", FAST, sites=sites, rounds=8, resume=True).test == whole.test
+
+
+def test_the_seconds_of_a_resumed_run_are_those_of_all_its_processes(demo, tmp_path):
+    """Here the ones before are said to have taken long."""
+    sites = sites_of(demo, tmp_path / "sites")
+    with pytest.raises(KeyboardInterrupt):
+        train(demo, tmp_path, "fedmf", FAST, transport=Gone(sites, stops=8))
+    saved = checkpoint.load(checkpoint.newest(tmp_path / "run" / "checkpoints"))
+    assert 0 < saved.record["history"]["seconds"]["total"] < 500
+    saved.record["history"]["seconds"]["total"] = 1000.0
+    checkpoint.save(tmp_path / "run" / "checkpoints", saved.record["history"]["rounds"], saved)
+    assert 1000 < train(demo, tmp_path, "fedmf", FAST, sites=sites, resume=True).seconds.total < 1500
 
 
 def test_a_finished_run_is_only_read_again(demo, tmp_path):

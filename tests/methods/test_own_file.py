@@ -10,7 +10,7 @@ import fedrec
 from command_line import refused, run, strict
 from fedrec import methods
 from fedrec.errors import ConfigError
-from fedrec.methods.own_file import checksum_of
+from fedrec.methods.own_file import checksum_of, found_from_anywhere
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text()
 CODE = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class FedBias(" in code)
@@ -69,7 +69,15 @@ def test_it_is_listed_compared_and_tuned(capsys, tmp_path, file):
     assert [row["label"] for row in strict(out)["rows"]] == ["fedbias", "popularity"]
     code, out, err = run(capsys, "tune", named, "--trials", "1", "--set", "epochs=1", *words)
     assert code == 0, err
-    assert (tmp_path / "studies" / "tune-fedbias-demo-honest-0" / "best.toml").exists()
+    best = tmp_path / "studies" / "tune-fedbias-demo-honest-0" / "best.toml"
+    assert strict(run(capsys, "train", "--config", best, *QUIET)[1])["method"] == "fedbias"
+
+
+def test_its_name_in_a_configuration_is_found_from_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine/m.py:X", "./mine/m.py:X"):
+        assert found_from_anywhere(name) == f"{tmp_path.resolve()}/mine/m.py:X"
+    assert found_from_anywhere("fedmf+static") == "fedmf+static"
 
 
 def test_what_the_file_holds_is_part_of_what_is_run(file):

@@ -110,6 +110,34 @@ def interrupted_after(folder, rounds, split, method=None, **options):
         run_some(folder, 9, split, method, listeners=[Kill(rounds + 1)], **options)
 
 
+class Slow(fedrec.Listener):
+    """Makes every round take a while."""
+
+    def round(self, line):
+        time.sleep(0.2)
+
+
+def test_the_seconds_of_a_resumed_run_are_those_of_all_its_processes(tmp_path, small):
+    """The time between them does not count."""
+    begun = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        run_some(tmp_path / "run", 6, small, listeners=[Kill(5), Slow()])
+    between = time.perf_counter()
+    time.sleep(0.6)
+    again = time.perf_counter()
+    total = run_some(tmp_path / "run", 6, small, resume=True).result.seconds.total
+    assert 4 * 0.2 <= total <= between - begun + time.perf_counter() - again
+
+
+def test_a_checkpoint_that_notes_no_total_counts_its_phases(tmp_path, small):
+    interrupted_after(tmp_path / "run", 4, small)
+    saved = checkpoint.load(checkpoint.newest(tmp_path / "run" / "checkpoints"))
+    saved.record["history"]["seconds"] = {"training": 1000.0}
+    checkpoint.save(tmp_path / "run" / "checkpoints", 4, saved)
+    found = run_some(tmp_path / "run", 6, small, resume=True).result.seconds
+    assert 1000 < found.training < found.total < 1100
+
+
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, small):
     whole = run_some(tmp_path / "whole", 9, small)
     for number, damage in enumerate(["cut", "flip", "no-json"]):

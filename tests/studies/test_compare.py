@@ -8,12 +8,15 @@ import fedrec
 from fedrec.errors import ConfigError, DataError
 from fedrec.evaluation import significance
 from fedrec.federation.result import FlatMetrics
+from fedrec.running.claim import read_claim
 from fedrec.running.saved import read_per_client, read_result
 from fedrec.running.saving import WITHOUT_MODEL, save_result
 from fedrec.studies import comparing
 from fedrec.studies.comparing import compare
+from fedrec.studies.result import TestRecord
 from fedrec.studies.runner import reproduce
 from fedrec.studies.study import Row, parse
+from fedrec.studies.table import sections
 
 QUIET = {"progress": False, "data": "demo", "rounds": 3}
 METHODS = ["popularity", "fedmf", "slow=fedmf"]
@@ -110,6 +113,22 @@ def test_the_reference_is_the_best_on_validation_whatever_test_says(done, tmp_pa
     assert not (tmp_path / "out" / "cells").exists()
 
 
+def test_a_test_of_fewer_seeds_says_of_which(done, tmp_path):
+    """A folder has one seed; only that one is paired, with its users' values under the other method."""
+    out, result = done
+    assert [test.seeds for test in result.tests] == [[0, 1]] * 2
+    assert "seeds" not in list(sections(result))[1].columns
+    second = folders(out, result, "popularity")[1]
+    found = compare(["fedmf", str(second)], seeds=2, out=out, reference="fedmf", **QUIET)
+    assert [test.seeds for test in found.tests] == [[1]]
+    ours, theirs = users([second]), users([folders(out, result, "fedmf")[1]])
+    assert found.tests[0].difference == pytest.approx((ours - theirs).mean())
+    table = list(sections(found))[1]
+    assert (table.columns[-1], table.rows[0][-1]) == ("seeds", "1")
+    before = found.tests[0].model_dump(exclude={"seeds"})
+    assert TestRecord.model_validate(before).seeds == []
+
+
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, paper):
     fedrec.train("popularity", paper, rounds=1, out=tmp_path / "other", progress=False)
     seventh = fedrec.HONEST.split(fedrec.load("demo"), 7)
@@ -133,6 +152,20 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, paper):
         with pytest.raises(ConfigError, match=words):
             compare(methods, seeds=1, out=tmp_path / "out", **QUIET | options)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_no_run_is_named_itself(paper, tmp_path, monkeypatch):
+    """And not the run beside it, for being on other data or under another protocol."""
+    fedrec.train("popularity", paper, rounds=1, out=tmp_path / "run", progress=False)
+    (tmp_path / "begun").mkdir()
+    nope, begun = tmp_path / "nope", tmp_path / "begun"
+    for name, words in ((nope, "nope does"), (f"label={nope}", "nope does"), (begun, "begun holds no finished run")):
+        with pytest.raises(ConfigError, match=words):
+            compare([str(tmp_path / "run"), str(name)], seeds=1, out=tmp_path, **QUIET)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random").mkdir()
+    result = compare(["popularity", "random", "a/b=random"], seeds=1, out=tmp_path, **QUIET)
+    assert [row.label for row in result.rows] == ["popularity", "random", "a/b"], "methods, whatever folders are called"
 
 
 def test_a_run_on_a_file_of_ones_own_stands_for_a_method(demo, tmp_path):
@@ -195,3 +228,16 @@ def test_methods_run_under_a_protocol_with_choices(tmp_path):
     assert [found.history_at_test for found in told] == ["train", "train+validation"]  # the first cannot fold in
     assert {found.protocol_options for found in told} == {fedrec.preset(choice)}
     assert all(found.users < 500 for found in told)
+
+
+def test_of_a_blend_every_round_is_evaluated_for_it_is_a_choice(tmp_path):
+    """Of other methods every fifth one; whoever says how often is heard."""
+    parts = {"parts": ["popularity", "random"], "steps": 2}
+    rows = [Row(label="blend", method="blend", settings=parts), Row(label="mf", method="fedmf")]
+
+    def evaluated(**options):
+        result = compare(rows, seeds=1, out=tmp_path, **QUIET | options)
+        return {label: read_claim(folders(tmp_path, result, label)[0]).evaluate_every for label in ("blend", "mf")}
+
+    assert evaluated() == {"blend": 1, "mf": 5}
+    assert evaluated(evaluate_every=2) == {"blend": 2, "mf": 2}

@@ -387,8 +387,9 @@ def test_an_interruption_stops_after_the_round_and_says_what_there_is(tmp_path):
     study = begin(tmp_path, "--json")
     until(lambda: rounds_logged(tmp_path) > 5)
     study.send_signal(signal.SIGINT)
-    study.communicate(timeout=60)
+    _, said = study.communicate(timeout=60)
     assert study.returncode == 130
+    assert said.rstrip().endswith("interrupted; the same command goes on.")
     result = json.loads((tmp_path / "long" / "study.json").read_text())
     assert [cell["state"] for row in result["rows"] for cell in row["cells"]] == ["finished", "missing", "missing"]
     assert list((tmp_path / "cells").glob("*/checkpoints/*"))

@@ -1,9 +1,15 @@
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from fedrec.errors import ConfigError
+from fedrec.federation.config import validated
 from fedrec.federation.privacy import PrivacyStage
 from fedrec.methods import create
 from fedrec.studies import study as studies
+from fedrec.studies.cell import Cell, SplitFacts, planned
 
 TINY = """
 title = "Two methods"
@@ -74,6 +80,24 @@ def test_a_study_may_be_a_file_of_ones_own(tmp_path):
         studies.find(str(tmp_path / "no.toml"))
 
 
+def test_the_page_about_studies_has_a_whole_one_and_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text().split("## A study file")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    study = studies.parse(example, "mine")
+    assert study.name == "mine"
+    for row in study.rows:
+        create(row.method, row.settings, protocol=study.protocols[0], data=study.data[0])
+    told = [table.partition("\n\n")[0] for table in page.split("| key of a ")[1:]]
+    for kind, table in zip((studies.Study, studies.Column, studies.Row), told, strict=True):
+        keys = {key for line in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+        assert keys == set(kind.model_fields)
+    forms = re.findall(r"\| `(\w+)` \|[^|]+\|[^|]*as `(\{.*?\})`", page)
+    assert [name for name, _ in forms] == ["choose", "under", "privacy", "sweep", "published"]
+    for name, value in forms:
+        key, given = next(iter(tomllib.loads(f"{name} = {value}").items()))
+        validated(studies.Row, "a row", {"label": "a", "method": "fedmf", key: given})
+
+
 def test_combinations_are_all_of_them():
     found = studies.combinations({"a": [1, 2], "b": ["x", "y"]})
     assert found == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
@@ -103,3 +127,13 @@ def test_noise_without_clipping_is_labelled_as_what_it_is():
         assert "no guarantee" in row.label
         assert PrivacyStage(row.privacy, 0).describe(1)["verdict"].startswith("no guarantee")
     assert study.note.startswith("No guarantee")
+
+
+@pytest.mark.parametrize(("method", "every"), [("fedmf", 5), ("ease", 5), ("blend", 1)])
+def test_what_a_method_does_by_itself_and_what_is_asked_for_are_one_cell(method, every):
+    def place(**options):
+        cell = Cell(method=method, data="demo", protocol="honest", seed=0, **options)
+        return planned(cell, "row", SplitFacts("split", 100, "order"), Path("cells")).folder
+
+    assert place() == place(evaluate_every=every)
+    assert place() != place(evaluate_every=2)

@@ -15,10 +15,13 @@ from fedrec.errors import ConfigError, FedrecError
 from fedrec.evaluation.evaluator import Evaluator
 from fedrec.federation.search import Options, Range, derived
 from fedrec.methods import create, names
+from fedrec.methods.fedmf import FedMF
 from fedrec.protocol import PRESETS
 from fedrec.protocol.sealed import sealed
 from fedrec.running import files, saving
+from fedrec.running.claim import read_claim
 from fedrec.running.lock import locked
+from fedrec.running.loop import StoppedError
 from fedrec.running.saved import read_result
 from fedrec.studies import tuning
 from fedrec.studies.trials import TrialRecord, read_trials, suggest
@@ -98,7 +101,7 @@ def test_the_best_settings_train_the_same_from_the_command_line(done):
     text = tomllib.loads(Path(result.config_file).read_text())
     assert text["settings"] == result.best.settings
     said = CliRunner().invoke(
-        app, ["train", "fedmf", "--config", result.config_file, "--evaluate-every", "3", "--json", "--quiet"]
+        app, ["train", "--config", result.config_file, "--evaluate-every", "3", "--json", "--quiet"]
     )
     run = json.loads(said.stdout)
     assert (run["data"], run["protocol"], run["rounds"]) == ("demo", "honest", 3)
@@ -108,6 +111,22 @@ def test_the_best_settings_train_the_same_from_the_command_line(done):
     )
     run = json.loads(said.stdout)
     assert (run["rounds"], run["config"]["lr"], run["config"]["epochs"]) == (1, 0.5, text["settings"]["epochs"])
+
+
+def test_whatever_people_read_counts_trials_from_one(done, tmp_path, monkeypatch):
+    _, result = done
+    assert f"# Trial {result.best.number + 1} of 4," in Path(result.config_file).read_text()
+    assert [tuning._line(trial, 4, result.trials).split(":")[0] for trial in result.trials][::3] == [
+        "trial 1/4",
+        "trial 4/4",
+    ]
+
+    def interrupted(*given, **options):
+        raise StoppedError("interrupted after round 1 of 3.")
+
+    monkeypatch.setattr(tuning.api, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="interrupted in trial 1; the same command goes on there"):
+        tune("fedmf", trials=4, out=tmp_path, **QUIET)
 
 
 def test_a_configuration_may_name_any_file_and_any_setting(done):
@@ -175,6 +194,12 @@ def test_a_folder_is_for_one_search(done):
         tune("fedmf", trials=4, out=out, **QUIET | {"rounds": 4})
     with pytest.raises(ConfigError, match="a search with other fixed"):
         tune("fedmf", trials=4, out=out, settings={"dim": 8}, **QUIET)
+
+
+def test_a_method_says_how_often_its_trials_are_evaluated(tmp_path, monkeypatch):
+    monkeypatch.setattr(FedMF, "evaluate_every", 2)
+    tune("fedmf", trials=1, out=tmp_path, **QUIET | {"evaluate_every": None})
+    assert read_claim(tmp_path / "tune-fedmf-demo-honest-0" / "trials" / "0000").evaluate_every == 2
 
 
 def test_settings_may_be_fixed_and_trials_may_fail(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from fedrec.cli.common import (
     JsonOption,
     parse_settings,
 )
-from fedrec.cli.reproduce import JobsOption, OutOption, QuietOption, ThreadsOption, show
+from fedrec.cli.reproduce import JobsOption, OutOption, QuietOption, ThreadsOption, going_on, show
 from fedrec.errors import ConfigError
 from fedrec.studies.comparing import compare
 from fedrec.studies.runner import OUT
@@ -67,7 +67,9 @@ def compare_command(
         str | None,
         typer.Option(help="What is tested, such as 'full ndcg@10'; by default what the protocol selects by."),
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds. Default: 5; blend: 1.", min=1)
+    ] = None,
     device: DeviceOption = "auto",
     jobs: JobsOption = None,
     threads: ThreadsOption = 1,
@@ -78,23 +80,24 @@ def compare_command(
     quiet: QuietOption = False,
 ) -> None:
     """Compare methods on the same splits: one table, and paired tests over users against a reference."""
-    result = compare(
-        methods,
-        data=data,
-        protocol=protocol,
-        seeds=seeds,
-        rounds=rounds,
-        settings=_by_method(settings or []),
-        reference=reference,
-        metric=metric,
-        evaluate_every=evaluate_every,
-        device=device,
-        jobs=jobs,
-        threads=threads,
-        out=out_folder,
-        data_dir=data_dir,
-        progress=not quiet,
-    )
+    with going_on():
+        result = compare(
+            methods,
+            data=data,
+            protocol=protocol,
+            seeds=seeds,
+            rounds=rounds,
+            settings=_by_method(settings or []),
+            reference=reference,
+            metric=metric,
+            evaluate_every=evaluate_every,
+            device=device,
+            jobs=jobs,
+            threads=threads,
+            out=out_folder,
+            data_dir=data_dir,
+            progress=not quiet,
+        )
     show(result, out_folder, "json" if as_json else form)
 
 

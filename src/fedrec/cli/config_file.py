@@ -16,7 +16,7 @@ from typer import Context
 
 from fedrec.data.loading import known_by_name
 from fedrec.errors import ConfigError, unknown
-from fedrec.methods.own_file import file_of, is_own_file
+from fedrec.methods.own_file import found_from_anywhere
 from fedrec.running.files import write_text
 from fedrec.running.listeners import Listener, RunStart
 from fedrec.running.saving import CONFIG
@@ -104,9 +104,8 @@ def _found_from_anywhere(option: click.Parameter, value: Any) -> Any:
     """A path as it is found from every folder; other values as they are."""
     if isinstance(value, list | tuple):
         return [_found_from_anywhere(option, part) for part in value]
-    if isinstance(value, str) and option.name == "method" and is_own_file(value):
-        path = file_of(value)
-        return str(path.resolve()) + value[len(str(path)) :] if value.startswith(str(path)) else value
+    if isinstance(value, str) and option.name == "method":
+        return found_from_anywhere(value)
     if any(word in str(option.metavar) for word in ("PATH", "FILE", "FOLDER")) and not known_by_name(str(value)):
         return str(Path(value).resolve())
     return str(value) if isinstance(value, Path) else value

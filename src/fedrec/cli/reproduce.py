@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +52,16 @@ BORDER = 3
 """Columns of the screen between two columns of a table."""
 
 
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Tell whoever interrupts that nothing which is finished is lost; the exit code is 130."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        err.print(str(error) or "interrupted; the same command goes on.", soft_wrap=True)
+        raise
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("reproduce")(reproduce_command)
@@ -86,21 +98,22 @@ def reproduce_command(
     if study is None:
         _list("json" if as_json else form)
         return
-    result = reproduce(
-        study,
-        data=data or (),
-        protocols=() if "both" in (protocol or ["both"]) else protocol or (),
-        seeds=seeds,
-        rounds=rounds,
-        device=device,
-        jobs=jobs,
-        threads=threads,
-        out=out_folder,
-        data_dir=data_dir,
-        progress=not quiet,
-        run=not no_run,
-        rows=row or (),
-    )
+    with going_on():
+        result = reproduce(
+            study,
+            data=data or (),
+            protocols=() if "both" in (protocol or ["both"]) else protocol or (),
+            seeds=seeds,
+            rounds=rounds,
+            device=device,
+            jobs=jobs,
+            threads=threads,
+            out=out_folder,
+            data_dir=data_dir,
+            progress=not quiet,
+            run=not no_run,
+            rows=row or (),
+        )
     show(result, out_folder, "json" if as_json else form)
 
 

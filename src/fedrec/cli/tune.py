@@ -22,7 +22,7 @@ from fedrec.cli.common import (
     parse_settings,
     print_json,
 )
-from fedrec.cli.reproduce import OutOption, QuietOption
+from fedrec.cli.reproduce import OutOption, QuietOption, going_on
 from fedrec.cli.tables import plain_table, put
 from fedrec.studies.runner import OUT
 from fedrec.studies.tuning import tune
@@ -51,7 +51,9 @@ def tune_command(
             "--set", help="A setting that is fixed, key=value; repeat it.", autocompletion=completing.settings
         ),
     ] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Evaluate every so many rounds.", min=1)] = 5,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Evaluate every so many rounds. Default: 5; blend: 1.", min=1)
+    ] = None,
     device: DeviceOption = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads.", min=1)] = None,
     out_folder: OutOption = OUT,
@@ -61,34 +63,35 @@ def tune_command(
     quiet: QuietOption = False,
 ) -> None:
     """Search good settings of a method on validation; test items are taken out of the data before it begins."""
-    result = tune(
-        method,
-        data=data,
-        protocol=protocol,
-        trials=trials,
-        seed=seed,
-        rounds=rounds,
-        settings=parse_settings(settings or []),
-        evaluate_every=evaluate_every,
-        device=device,
-        threads=threads,
-        out=out_folder,
-        data_dir=data_dir,
-        progress=not quiet,
-    )
+    with going_on():
+        result = tune(
+            method,
+            data=data,
+            protocol=protocol,
+            trials=trials,
+            seed=seed,
+            rounds=rounds,
+            settings=parse_settings(settings or []),
+            evaluate_every=evaluate_every,
+            device=device,
+            threads=threads,
+            out=out_folder,
+            data_dir=data_dir,
+            progress=not quiet,
+        )
     if as_json or form == "json":
         print_json(result.model_dump(mode="json") | {"best": result.best.model_dump(mode="json")})
         return
     names = list(result.best.settings)
     finished = sorted((t for t in result.trials if t.value is not None), key=lambda trial: -(trial.value or 0.0))
     rows = [
-        [str(t.number), f"{t.value:.4f}", str(t.selected_round), *(_word(t.settings.get(name)) for name in names)]
+        [str(t.number + 1), f"{t.value:.4f}", str(t.selected_round), *(_word(t.settings.get(name)) for name in names)]
         for t in finished[:SHOWN]
     ]
     heads = ["trial", result.metric, "round", *names]
     put(plain_table(heads, rows, texts=0, title=f"{method} on {data}: the best {SHOWN} trials at most"), form)
     (out if form == "text" else err).print(
-        f"Train with the best: fedrec train {method} --config {result.config_file}", soft_wrap=True
+        f"Train with the best: fedrec train --config {result.config_file}", soft_wrap=True
     )
 
 

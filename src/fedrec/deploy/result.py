@@ -32,7 +32,6 @@ def federation_result(
     state: FederationState,
     best: Best,
     shown: Tensor,
-    total: float,
     wire: dict[str, Any],
     privacy: PrivacyReport | None,
 ) -> Result:
@@ -57,7 +56,7 @@ def federation_result(
         final=FinalMetrics(validation=_flat(final, "validation"), test=Metrics(**final.means("test"))),
         groups=_fifths(best.sums, federation),
         catalogue={"coverage@10": coverage_of(shown), "gini@10": gini_of(shown)},
-        seconds=Seconds(total=total, per_round=work / max(1, history.rounds), **history.seconds),
+        seconds=Seconds(total=history.total(state.start), per_round=work / max(1, history.rounds), **history.phases),
         clients_per_second=history.trained_clients / work if work else None,
         bytes=bytes_of(history),
         private_state_mb=federation.private_bytes / 1e6,

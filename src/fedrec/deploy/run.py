@@ -113,7 +113,7 @@ def _run(
     claim_folder(folder, claim, options.resume)
     if plan.hashed:
         write_catalogue(folder, federation.plan.catalogue)
-    state = FederationState(claim, federation, Judge(federation))
+    state = FederationState(claim, federation, Judge(federation), start=start)
     if saved is not None:
         state.restore(saved, folder)
     elif options.checkpoint_every:  # who takes part is settled, also where the first round fails
@@ -141,7 +141,7 @@ def _run(
         }
         for member in federation.members
     }
-    result = federation_result(state, best, shown, time.perf_counter() - start, wire, privacy)
+    result = federation_result(state, best, shown, wire, privacy)
     _save(folder, federation, best, result)
     tidy(folder, options.keep_checkpoints)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class FederationState:
     history: History = field(default_factory=History)
     saved: list[int] = field(default_factory=list)
     """Rounds of the last two checkpoints."""
+    start: float = field(default_factory=time.perf_counter)
+    """When this process began with the run."""
 
     @property
     def trainer(self) -> FederationState:
@@ -65,7 +68,7 @@ class FederationState:
             tensors["best_sums"] = {"values": best.sums.values, "users": best.sums.users}
         record = _Record(
             claim=self.claim,
-            history=self.history,
+            history=self.history.until_now(self.start),
             members=about,
             best_round=None if best is None else best.round,
             best_value=None if best is None else best.value,
@@ -82,6 +85,7 @@ class FederationState:
             sums = MetricSums(record.names, found["values"], found["users"])
             self.selection.best = Best(record.best_round, record.best_value, sums, saved.tensors["best_state"])
         self.history = record.history
+        self.history.go_on()
         self.saved = [self.history.rounds]
 
 

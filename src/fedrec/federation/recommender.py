@@ -28,6 +28,8 @@ class Recommender(ABC):
     config: MethodConfig
     rounds: int = 100
     """Default number of rounds of a run."""
+    evaluate_every: ClassVar[int] = 5
+    """Rounds between evaluations in studies, comparisons and searches that do not say it."""
     defining: ClassVar[tuple[str, ...]] = ("variant",)
     """Settings that bring their own defaults: chosen by hand, they are run as defined, not with what was tuned for others."""
     telling: ClassVar[tuple[str, ...]] = ("variant",)

@@ -33,6 +33,12 @@ def file_of(name: str) -> Path:
     return Path(found["path"])
 
 
+def found_from_anywhere(name: str) -> str:
+    """The name of a method as it is understood in every folder: with the whole path, where it is a file of one's own."""
+    found = _FORM.fullmatch(name)
+    return name if found is None else str(Path(found["path"]).resolve()) + name[found.end("path") :]
+
+
 def checksum_of(name: str) -> str:
     """sha256 of the file: what is in it may change under the same name."""
     return hashlib.sha256(_content(file_of(name))).hexdigest()

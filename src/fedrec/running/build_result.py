@@ -40,7 +40,6 @@ def build_result(
     privacy: dict[str, object] | None,
     device: torch.device,
     versions: dict[str, str],
-    total: float,
 ) -> Result:
     """Everything worth knowing about a finished run; the trainer holds the selected round's state."""
     split, trainer, history, final = state.split, state.trainer, state.history, state.selection.final
@@ -67,7 +66,7 @@ def build_result(
         final=FinalMetrics(validation=_flat(final["validation"]), test=_metrics(final["test"])),
         groups=_sparsity(best.results["test"], split.training.positives.counts),
         catalogue={"coverage@10": coverage(top, split.data.n_items), "gini@10": gini(top, split.data.n_items)},
-        seconds=Seconds(total=total, per_round=work / max(1, history.rounds), **history.seconds),
+        seconds=Seconds(total=history.total(state.start), per_round=work / max(1, history.rounds), **history.phases),
         clients_per_second=history.trained_clients / work if work else None,
         bytes=bytes_of(history),
         private_state_mb=trainer.private_bytes / 1e6,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import NotRequired, TypedDict  # noqa: UP035 (pydantic reads no other on Python 3.11)
 
@@ -13,6 +14,10 @@ Means = dict[str, dict[str, float]]
 """Means over clients by ranking (sampled, full) and metric."""
 MeansLine = dict[str, dict[str, float | None]]
 """The same for JSON, which knows no NaN: None where no client has a value."""
+
+
+TOTAL = "total"
+"""Beside the phases in the seconds of a history that goes on: those of the processes before."""
 
 
 class RoundLine(TypedDict):
@@ -43,6 +48,23 @@ class History:
     bytes_up: int = 0
     bytes_down: int = 0
     lines: list[RoundLine] = field(default_factory=list)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase."""
+        return {name: value for name, value in self.seconds.items() if name != TOTAL}
+
+    def total(self, start: float) -> float:
+        """Seconds of all processes; this one began at ``start``, and the time between them does not count."""
+        return self.seconds.get(TOTAL, 0.0) + time.perf_counter() - start
+
+    def until_now(self, start: float) -> History:
+        """As another process goes on with it."""
+        return replace(self, seconds=self.seconds | {TOTAL: self.total(start)})
+
+    def go_on(self) -> None:
+        """It comes from another process; one that noted no total took at least as long as its phases."""
+        self.seconds.setdefault(TOTAL, sum(self.seconds.values()))
 
     def add(self, report: RoundReport, shown: dict[str, Means]) -> RoundLine:
         """Account for one finished round and what may be shown of its evaluation; returns the round's line."""

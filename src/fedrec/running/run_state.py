@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,15 +48,25 @@ class RunState:
     history: History
     selection: Selection
     shares: Shares
+    start: float
+    """When this process began with the run."""
 
     @classmethod
     def fresh(
-        cls, claim: Claim, trainer: Trainer, split: Split, device: torch.device, shares: Shares | None = None
+        cls,
+        claim: Claim,
+        trainer: Trainer,
+        split: Split,
+        device: torch.device,
+        shares: Shares | None = None,
+        start: float | None = None,
     ) -> RunState:
-        """Before the first round; ``shares`` say which clients live in this process, by default all."""
+        """Before the first round; ``shares`` say which clients live in this process, by default all, ``start`` when it began."""
         shares = shares or Shares(torch.from_numpy(split.training.positives.counts))
         sample = None if claim.evaluate_users is None else drawn(split.data.n_users, claim.evaluate_users, claim.seed)
-        return cls(claim, trainer, split, History(), Selection(trainer, split, device, shares, sample), shares)
+        selection = Selection(trainer, split, device, shares, sample)
+        began = time.perf_counter() if start is None else start
+        return cls(claim, trainer, split, History(), selection, shares, began)
 
     def checkpoint(self) -> Checkpoint:
         """The state after the finished rounds; that of all clients in the first process."""
@@ -66,7 +77,7 @@ class RunState:
             best = _BestRecord(round=found.round, value=found.value)
             if found.state is not None:
                 tensors["best_state"] = self.shares.whole(found.state)
-        record = _Record(claim=self.claim, history=self.history, best=best)
+        record = _Record(claim=self.claim, history=self.history.until_now(self.start), best=best)
         return Checkpoint(tensors, record.model_dump(mode="json"))
 
     def restore(self, saved: Checkpoint, folder: Path) -> None:
@@ -98,3 +109,4 @@ class RunState:
             ) from None
         self.trainer.load_state(known["state"])
         vars(self.history).update(vars(record.history))
+        self.history.go_on()

@@ -130,7 +130,7 @@ def _rounds(
     trainer = method.trainer(
         split.training, Setup(options.seed, device, stage, on_disk, half=options.store == "disk-half", shares=shares)
     )
-    state = RunState.fresh(claim, trainer, split, device, shares)
+    state = RunState.fresh(claim, trainer, split, device, shares, start)
     told = [*_built_in(options, state, _privacy_note(stage, trainer, state), _privacy_notes(method)), *listeners]
     if not shares.first:
         told = [CheckpointWriter(state, None)]
@@ -149,7 +149,7 @@ def _rounds(
         whole = shares.whole(trainer.state())
         if folder is not None:
             save_model(folder, whole, split)
-    result = build_result(method, state, best, privacy, device, about, time.perf_counter() - start)
+    result = build_result(method, state, best, privacy, device, about)
     if folder is not None:
         save_result(folder, result, FILES if options.keep_model else WITHOUT_MODEL)
         tidy(folder, options.keep_checkpoints)

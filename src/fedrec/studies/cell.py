@@ -40,8 +40,8 @@ class Cell(Settings):
     """Of the split and of the run."""
     rounds: int | None = None
     """None: as many as the method has."""
-    evaluate_every: int = 5
-    """Rounds between evaluations."""
+    evaluate_every: int | None = None
+    """Rounds between evaluations; None: those of the method."""
     keep_model: bool = False
     """Whether the model stays in the folder."""
 
@@ -104,6 +104,8 @@ def planned(cell: Cell, label: str, split: SplitFacts, cells: Path) -> Planned:
         rounds = min(1, rounds)
         cell = cell.model_copy(update={"rounds": rounds})
     config = config_hash(method, cell.privacy)
+    if cell.evaluate_every is None:
+        cell = cell.model_copy(update={"evaluate_every": method.evaluate_every})
     facts = [config, split.hash, rounds, cell.seed, cell.evaluate_every] + [split.order] * method.config.uses_order
     facts += [checksum_of(cell.method)] if is_own_file(cell.method) else []
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]

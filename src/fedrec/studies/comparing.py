@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedrec.errors import ConfigError, DataError, unknown
 from fedrec.federation.config import validated
 from fedrec.federation.result import Result
 from fedrec.methods import create, find
+from fedrec.methods import names as known_methods
 from fedrec.methods.own_file import is_own_file
 from fedrec.protocol import Protocol, preset
 from fedrec.protocol.presets import spelled
@@ -40,7 +42,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     reference: str | None = None,
     metric: str | None = None,
-    evaluate_every: int = 5,
+    evaluate_every: int | None = None,
     device: str = "auto",
     jobs: int | None = None,
     threads: int = 1,
@@ -52,8 +54,11 @@ def compare(
 
     A method is a name, ``label=name`` (to have one twice), a ``Row``, or the folder of a finished run. ``settings`` are
     by label. ``metric`` is what is tested, such as ``full ndcg@10``; by default the one the protocol selects by. ``data`` and
-    ``protocol`` are ml-100k and honest unless given, or those of the runs where there are only runs.
+    ``protocol`` are ml-100k and honest unless given, or those of the runs where there are only runs. ``evaluate_every`` is 5
+    unless given, and 1 for methods whose rounds are choices (blend).
     """
+    for name in methods:
+        _check_folder(name)
     rows = [_row(method, settings or {}) for method in methods]
     folders = {row.label: Path(row.method) for row in rows if _is_run(row.method)}
     if rows and len(folders) == len(rows):
@@ -120,6 +125,18 @@ def _row(method: str | Row, settings: Mapping[str, Mapping[str, Any]]) -> Row:
     return Row(label=label, method=name, settings=dict(settings.get(label, {})))
 
 
+def _check_folder(method: str | Row) -> None:
+    """Refuse what looks like a run's folder and is none, before others are blamed."""
+    if isinstance(method, Row) or _is_run(method) or is_own_file(method):
+        return
+    if method.rpartition("=")[2] in known_methods():
+        return
+    if Path(method).is_dir():
+        raise ConfigError(f"{method} holds no finished run; resume it, or leave it out.")
+    if any(sign in method for sign in filter(None, (os.sep, os.altsep))):
+        raise ConfigError(f"{method} does not exist; name the folder of a finished run, or a method.")
+
+
 def _is_run(name: str) -> bool:
     return is_finished(Path(name))
 
@@ -130,7 +147,7 @@ def _study(
     protocol: Protocol,
     called: str,
     seeds: int,
-    evaluate_every: int,
+    evaluate_every: int | None,
     tested: str,
 ) -> Study:
     usual = ["hr@10", "ndcg@10", "full ndcg@10"] if protocol.candidates else ["recall@20", "ndcg@20"]

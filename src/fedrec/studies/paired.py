@@ -36,12 +36,13 @@ def paired_tests(rows: Sequence[GridRow], metric: str, reference: str | None, pr
     if reference is None or reference not in found:
         return []
     others = [label for label in found if label != reference]
-    pairs = []
+    pairs, common = [], []
     for label in others:
         seeds = [seed for seed in found[reference] if seed in found[label]]
         same = [s for s in seeds if found[label][s][1].split_hash == found[reference][s][1].split_hash]
         if not same:
             raise DataError(f"{label} and {reference} have no split in common; run both on the same data and seeds.")
+        common.append(same)
         both = [_users([found[name][seed][0] for seed in same], metric) for name in (label, reference)]
         known = ~np.isnan(both[0]) & ~np.isnan(both[1])
         pairs.append((both[0][known], both[1][known]))
@@ -52,9 +53,9 @@ def paired_tests(rows: Sequence[GridRow], metric: str, reference: str | None, pr
             data=rows[0].data, protocol=protocol.name, metric=metric, label=label, reference=reference, users=test.users,
             difference=test.difference, low=test.low, high=test.high,
             bootstrap_p=test.bootstrap_p, bootstrap_holm=float(boot),
-            wilcoxon_p=test.wilcoxon_p, wilcoxon_holm=float(rank),
+            wilcoxon_p=test.wilcoxon_p, wilcoxon_holm=float(rank), seeds=seeds,
         )
-        for label, test, boot, rank in zip(others, single, boots, ranks, strict=True)
+        for label, test, boot, rank, seeds in zip(others, single, boots, ranks, common, strict=True)
     ]  # fmt: skip
 
 

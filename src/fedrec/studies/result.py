@@ -99,6 +99,8 @@ class TestRecord(_Record):
     bootstrap_holm: float
     wilcoxon_p: float
     wilcoxon_holm: float
+    seeds: list[int] = []
+    """Seeds that both have, over which the test is paired; empty where it was not noted."""
 
 
 class StudyResult(_Record):

@@ -85,8 +85,9 @@ class Study(Settings):
     """Seeds of every run; they change the split as well."""
     rounds: int | None = Field(None, ge=0)
     """Rounds under the first protocol; elsewhere, and without it, as many as the method has."""
-    evaluate_every: int = Field(5, ge=1)
-    """Rounds between evaluations; where a protocol chooses its round on test, every round is evaluated."""
+    evaluate_every: int | None = Field(None, ge=1)
+    """Rounds between evaluations; by default 5, and 1 for methods whose rounds are choices (blend). Where a protocol chooses its
+    round on test, every round is evaluated."""
     choose: Choice | None = None
     """Settings every row chooses on validation, the same budget for all."""
     tested: bool = False

@@ -27,7 +27,7 @@ def sections(study: StudyResult) -> Iterator[Section]:
                 yield _section(study, rows)
             tests = [test for test in study.tests if (test.data, test.protocol) == (data, protocol)]
             if tests:
-                yield _tests(tests)
+                yield _tests(tests, study.seeds)
 
 
 def _section(study: StudyResult, rows: list[RowRecord]) -> Section:
@@ -116,14 +116,17 @@ def _chance(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
-def _tests(tests: list[TestRecord]) -> Section:
+def _tests(tests: list[TestRecord], seeds: list[int]) -> Section:
+    """With the seeds a test is paired over, where one has fewer than there are."""
     first = tests[0]
     columns = ["row", "difference", "95 % interval", "bootstrap p", "Holm", "Wilcoxon p", "Holm", "users"]
+    fewer = any(test.seeds and set(test.seeds) < set(seeds) for test in tests)
+    columns += ["seeds"] * fewer
     lines = [
         [
             test.label, _signed(test.difference), f"[{test.low:+.4f}, {test.high:+.4f}]",
             *(_chance(p) for p in (test.bootstrap_p, test.bootstrap_holm, test.wilcoxon_p, test.wilcoxon_holm)),
-            str(test.users),
+            str(test.users), *[", ".join(map(str, test.seeds))] * fewer,
         ]
         for test in tests
     ]  # fmt: skip

@@ -27,6 +27,7 @@ class TrialRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     number: int
+    """Counts from 0; what people read counts from 1."""
     settings: dict[str, Any]
     state: Literal["finished", "failed"]
     value: float | None

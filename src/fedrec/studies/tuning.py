@@ -16,7 +16,7 @@ from fedrec.data.loading import load_any
 from fedrec.errors import ConfigError, FedrecError
 from fedrec.federation.search import Space
 from fedrec.methods import create
-from fedrec.methods.own_file import checksum_of, is_own_file
+from fedrec.methods.own_file import checksum_of, found_from_anywhere, is_own_file
 from fedrec.protocol import Split, preset
 from fedrec.protocol.sealed import sealed
 from fedrec.running.files import NotWrittenError, read_object, write_json, write_text
@@ -85,7 +85,7 @@ def tune(
     seed: int = 0,
     rounds: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    evaluate_every: int = 5,
+    evaluate_every: int | None = None,
     device: str = "auto",
     threads: int | None = None,
     out: str | Path = OUT,
@@ -95,7 +95,7 @@ def tune(
     """Try ``trials`` combinations of settings, each for the same number of rounds, and keep the best on validation.
 
     The first one is what the method has now. ``settings`` are fixed. The same call goes on where an earlier one stopped,
-    and with more ``trials`` adds to them.
+    and with more ``trials`` adds to them. ``evaluate_every`` is 5 unless given, and 1 for methods whose rounds are choices.
     """
     load_optuna()
     fixed = dict(settings or {})
@@ -106,6 +106,7 @@ def tune(
     if trials < 1:
         raise ConfigError(f"tuning needs at least 1 trial, not {trials}.")
     resolve_device(device)  # a mistake here would be the end of every trial
+    evaluate_every = made.evaluate_every if evaluate_every is None else evaluate_every
     RunOptions(rounds=rounds, evaluate_every=evaluate_every, threads=threads)
     interactions, source = load_any(data, data_dir)
     split = sealed(preset(protocol).split(interactions, seed))
@@ -169,7 +170,7 @@ class _Search:
                 )  # fmt: skip
             result = read_result(place)
         except StoppedError:
-            raise FedrecError(f"interrupted in trial {number}; the same command goes on there.") from None
+            raise KeyboardInterrupt(f"interrupted in trial {number + 1}; the same command goes on there.") from None
         except (InUseError, NotWrittenError):  # says nothing of the settings, so it is no trial
             raise
         except FedrecError as error:
@@ -188,8 +189,8 @@ def toml(result: TuneResult) -> str:
     """The best settings as a configuration file."""
     best = result.best
     lines = [
-        f"# Trial {best.number} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
-        *toml_lines({"data": result.data, "protocol": result.protocol}),
+        f"# Trial {best.number + 1} of {len(result.trials)}, by {result.metric}: {best.value:.6f} (round {best.selected_round}).",
+        *toml_lines({"method": found_from_anywhere(result.method), "data": result.data, "protocol": result.protocol}),
         "",
         "[run]",
         f"rounds = {result.rounds}",

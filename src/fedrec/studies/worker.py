@@ -142,7 +142,7 @@ def _train(job: Job, resume: bool, reports: TextIO) -> None:
         seed=cell.seed,
         device=job.device,
         out=job.folder,
-        evaluate_every=cell.evaluate_every,
+        evaluate_every=cell.evaluate_every or method.evaluate_every,
         checkpoint_every=job.checkpoint_every,
         keep_model=cell.keep_model,
         resume=resume,

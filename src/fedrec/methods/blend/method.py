@@ -121,6 +121,7 @@ class Blend(Recommender):
     logits = False
     of_parts = True
     folds_in = True
+    evaluate_every = 1  # a round is a choice, and one that is not evaluated is not made
 
     def __init__(self, config: MethodConfig | None = None, **options: Any) -> None:
         """As many rounds as there are weights to try."""
